@@ -1,8 +1,8 @@
 #pragma once
 // A device: memory that only it may touch, and kernels that run operations on it.
 //
-// Nothing outside src/device dereferences a device address: hosts read and write through upload and download. The poison
-// device makes any other access fault.
+// Nothing outside src/device dereferences a device address: hosts read and write through upload and download. The
+// poison device makes any other access fault.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,7 +31,7 @@ class Address {
 
 /// What varies between runs of one kernel in a step.
 struct Launch {
-  int unit = 0;         ///< index of the unit in the model, for names of random streams
+  int unit = 0;  ///< index of the unit in the model, for names of random streams
   int micro_batch = 0;
 };
 
@@ -111,7 +111,8 @@ std::unique_ptr<Device> make_cpu(int threads);
 /// holds signalling patterns (NaN in every float type), and each allocation ends at an inaccessible page.
 std::unique_ptr<Device> make_poison(int threads);
 
-/// Sizes without a device: what a plan-only build links. Workspace as the CPU's own kernels ask, library scratch unknown (0).
+/// Sizes without a device: what a plan-only build links. Workspace as the CPU's own kernels ask, library scratch
+/// unknown (0).
 std::unique_ptr<Planner> make_planner(int threads);
 
 }  // namespace strata::device

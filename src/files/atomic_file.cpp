@@ -69,9 +69,12 @@ void AtomicFile::commit() {
 }
 
 std::string read_text(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    throw input_error("{}: cannot open: {}", path.string(), std::strerror(EISDIR));
+  errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    throw input_error("{}: cannot open: {}", path.string(), std::strerror(errno != 0 ? errno : EISDIR));
+  if (!file) throw input_error("{}: cannot open: {}", path.string(), std::strerror(errno));
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (file.bad()) throw input_error("{}: cannot read", path.string());
   return text;
@@ -105,7 +108,11 @@ void AtomicFolder::commit() {
   const std::filesystem::path aside = partial_.string() + ".old";
   const bool replaces = std::filesystem::exists(path_, error);
   if (replaces) std::filesystem::rename(path_, aside, error);
-  if (!error) std::filesystem::rename(partial_, path_, error);
+  if (!error) {
+    std::filesystem::rename(partial_, path_, error);
+    std::error_code ignored;
+    if (error && replaces) std::filesystem::rename(aside, path_, ignored);  // what was there before goes back
+  }
   if (error) throw run_error("{}: cannot rename into place: {}", path_.string(), error.message());
   committed_ = true;
   sync_folder(path_.parent_path());

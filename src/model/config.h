@@ -22,6 +22,7 @@ enum class Initialisation : uint8_t {
 struct RopeScaling {
   double factor = 8, low_freq_factor = 1, high_freq_factor = 4;
   int64_t original_sequence = 8192;
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct Config {
@@ -40,7 +41,7 @@ struct Config {
   std::optional<RopeScaling> rope_scaling;
   bool parallel_residual = false;  ///< gpt_neox: y = x + attention(norm1 x) + mlp(norm2 x)
   bool tied = false;               ///< head uses the embedding's table
-  bool bias = true;                ///< on linears (llama: off)
+  bool attention_bias = true, mlp_bias = true;  ///< on the linears (llama: off)
   double dropout = 0;              ///< embedding and residual branches
   Initialisation initialisation = Initialisation::gpt2;
   double init_std = 0.02;
@@ -49,6 +50,7 @@ struct Config {
   int64_t rotary_dims() const;
   bool learned_positions() const { return family == Family::gpt2; }
   bool rms_norm() const { return family == Family::llama; }
+  bool operator==(const Config&) const = default;
 };
 
 /// Throws an input error naming the key when the dimensions make no model. `where` (a file) opens the message.

@@ -21,6 +21,8 @@ std::string_view name_of(Role role) {
     case Role::temporary: return "temporary";
     case Role::parameter: return "parameter";
     case Role::gradient: return "gradient";
+    case Role::tied_parameter: return "tied_parameter";
+    case Role::tied_gradient: return "tied_gradient";
     case Role::moment1: return "moment1";
     case Role::moment2: return "moment2";
     case Role::input: return "input";
@@ -72,5 +74,27 @@ std::string_view name_of(Kind kind) {
   }
   return "?";
 }
+
+std::vector<int> in_place_inputs(const Op& op) {
+  const int inputs = static_cast<int>(op.in.size());
+  switch (op.kind) {
+    case Kind::rotary:
+    case Kind::gelu:
+    case Kind::dropout:
+    case Kind::cross_entropy_backward: return {0};
+    case Kind::add: return inputs == 3 ? std::vector<int>{0, 1, 2} : std::vector<int>{0, 1};
+    case Kind::gelu_backward: return {0, 1};
+    case Kind::swiglu_backward: return {1};
+    // The addend is the last input, where there is one.
+    case Kind::layer_norm_backward: return inputs == 6 ? std::vector<int>{5} : std::vector<int>{};
+    case Kind::rms_norm_backward: return inputs == 5 ? std::vector<int>{4} : std::vector<int>{};
+    case Kind::linear_backward_input: return inputs == 3 ? std::vector<int>{2} : std::vector<int>{};
+    default: return {};
+  }
+}
+
+bool updates_outputs(const Op& op) { return op.accumulate || op.kind == Kind::adamw || op.kind == Kind::grad_norm; }
+
+int written_input(const Op& op) { return op.kind == Kind::cached_attention ? 1 : -1; }
 
 }  // namespace strata::ops

@@ -34,6 +34,8 @@ enum class Role : uint8_t {
   temporary,        ///< lives inside one block run
   parameter,        ///< a view into the unit's flat weights
   gradient,         ///< a view into the unit's flat gradient
+  tied_parameter,   ///< a view into another unit's flat weights (a tied head reads the embedding's table)
+  tied_gradient,    ///< the head's own accumulator for the table it shares
   moment1,          ///< AdamW's first moment, over the unit's optimizer shard
   moment2,          ///< and its second
   input,            ///< the unit's input activation
@@ -56,9 +58,9 @@ std::string_view name_of(Role role);
 
 /// One value inside a block.
 struct Tensor {
-  std::string name;
+  std::string name{};
   DType dtype = DType::f32;
-  Shape shape;
+  Shape shape{};
   Role role = Role::temporary;
   int formal = -1;     ///< which of the block's formals holds it; set by the lowering
   int64_t offset = 0;  ///< bytes from the start of that formal; for parameters and gradients set by the model
@@ -157,7 +159,8 @@ struct ClipAttributes { float max_norm = 0; };         ///< 0: no clipping
 /// Elements [begin, end) of a flat vector, and whether weight decay applies to them.
 struct DecayRange { int64_t begin = 0, end = 0; bool decay = false; };
 struct AdamWAttributes {
-  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f, weight_decay = 0;
+  double beta1 = 0.9, beta2 = 0.999;  ///< in double: 1 - beta2 in fp32 would be off by 1e-5 of itself
+  float epsilon = 1e-8f, weight_decay = 0;
   std::vector<DecayRange> ranges;  ///< within the shard at hand; elements in no range are padding and stay zero
 };
 
@@ -166,14 +169,23 @@ using Attributes = std::variant<NoAttributes, NormAttributes, RotaryAttributes, 
 
 struct Op {
   Kind kind;
-  std::vector<int> in, out;  ///< indices into the block's tensors, in the order of the table above
-  Attributes attributes;
+  std::vector<int> in{}, out{};  ///< indices into the block's tensors, in the order of the table above
+  Attributes attributes{};
   bool accumulate = false;   ///< weight-gradient outputs are added to instead of overwritten
   Half half = Half::none;
+  bool remade = false;       ///< a forward operation listed again in a backward
   int workspace = -1;        ///< temporary for the device's own use, if it asked for one; after `out` among operands
 
   template <typename A> const A& as() const { return std::get<A>(attributes); }
 };
+
+/// Which inputs output 0 may overwrite: indices into Op::in, in order of preference.
+std::vector<int> in_place_inputs(const Op& op);
+
+/// True if the operation reads what its outputs hold before it writes them.
+bool updates_outputs(const Op& op);
+/// Input that the operation writes as well (the cache that generation appends to), as an index into Op::in, or -1.
+int written_input(const Op& op);
 
 /// Tensors and the operations over them, in an order that may be run.
 struct Graph {

@@ -1,0 +1,79 @@
+// strata train: train a job, or explain what a step of it would do
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/verb.h"
+#include "core/error.h"
+#include "device/cpu/threads.h"
+#include "device/device.h"
+#include "report/metrics.h"
+#include "report/progress.h"
+#include "report/run_files.h"
+#include "report/tensorboard.h"
+#include "step/build.h"
+#include "step/explain.h"
+#include "train/trainer.h"
+
+namespace strata::cli {
+
+namespace {
+
+struct Arguments {
+  JobArguments job;
+  int64_t ranks = 0;
+  bool explain = false, replace = false, json = false;
+};
+
+void explain(const Arguments& arguments, const job::Job& job) {
+  const step::Request request{.job = job, .ranks = std::max<int64_t>(arguments.ranks, 1)};
+  const auto planner = device::make_planner(static_cast<int>(job.run.threads));
+  const step::Program program = step::build(request, step::Goal::train, *planner);
+  if (arguments.json)
+    print_json(step::explain_json(request, program));
+  else
+    print(step::explain(request, program));
+}
+
+void train(const Arguments& arguments) {
+  const job::Job job = arguments.job.load();
+  if (arguments.explain) return explain(arguments, job);
+  if (arguments.ranks > 1)
+    throw input_error("--ranks {} plans a run (with --explain); this build trains on one rank", arguments.ranks);
+  const auto threads = static_cast<int>(job.run.threads);
+  device::prepare_threads(threads, 1, program_arguments());
+  train::check_trainable(job);
+
+  const report::RunFolder folder(job.run.folder, job);
+  report::Progress progress({.out = arguments.json ? stderr : stdout});
+  report::Metrics metrics;
+  report::TensorBoard tensorboard;
+  report::LogListener log(report::open_log(folder.path(), 0));
+  std::vector<train::Observer*> observers = {&metrics, &tensorboard, &log, &progress};
+  const auto device = device::make_cpu(threads);
+  const train::RunEnd end = train::train(job, *device, observers, arguments.replace);
+  if (arguments.json)
+    print_json({{"steps", end.step},
+                {"seconds", end.seconds},
+                {"interrupted", end.interrupted},
+                {"saved", end.saved.string()},
+                {"folder", folder.path().string()}});
+  if (end.interrupted) throw Exit{static_cast<int>(Fault::interrupted)};
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* verb = app.add_subcommand("train", "Train a job; with --explain, show what one step of it does");
+  add_job(*verb, arguments->job);
+  verb->add_flag("--explain", arguments->explain,
+                 "Print the step program: blocks, schedule, memory. Needs no data and allocates no model");
+  verb->add_flag("--replace", arguments->replace,
+                 "Let this run take the place of models an earlier run saved in the same folder");
+  add_ranks(*verb, arguments->ranks);
+  add_json(*verb, arguments->json);
+  verb->callback([arguments] { train(*arguments); });
+}
+
+}  // namespace strata::cli

@@ -1,0 +1,72 @@
+// strata verify model
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "cli/verb.h"
+#include "core/error.h"
+#include "device/cpu/threads.h"
+#include "device/device.h"
+#include "train/verify.h"
+
+namespace strata::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  std::string folder, device = "cpu";
+  int threads = 1;
+  bool json = false;
+};
+
+void verify_model(const Arguments& arguments) {
+  device::prepare_threads(arguments.threads, 1, program_arguments());
+  const auto device =
+      arguments.device == "poison" ? device::make_poison(arguments.threads) : device::make_cpu(arguments.threads);
+  const train::VerifyReport report = train::verify_model(arguments.folder, *device, arguments.threads);
+  if (arguments.json) {
+    Json rows = Json::array();
+    for (const train::VerifyRow& row : report.rows)
+      rows.push_back({{"what", row.what},
+                      {"measure", row.measure},
+                      {"deviation", row.deviation},
+                      {"bound", row.bound},
+                      {"passed", row.passed()}});
+    print_json({{"folder", arguments.folder},
+                {"model", report.model},
+                {"device", device->description()},
+                {"passed", report.passed()},
+                {"checks", rows}});
+  } else {
+    print_line(fmt::format("{}: {}", arguments.folder, report.model));
+    print_line(fmt::format("on {}", device->description()));
+    size_t width = 0;
+    for (const train::VerifyRow& row : report.rows) width = std::max(width, row.what.size());
+    for (const train::VerifyRow& row : report.rows)
+      print_line(fmt::format("  {:<{}}  {:>9.2e}  bound {:>7.0e}  {}", row.what, width, row.deviation, row.bound,
+                             row.passed() ? "ok" : "MISSED  (" + row.measure + ")"));
+    print_line(report.passed() ? "every bound is kept" : "some bound is missed");
+  }
+  if (!report.passed()) throw Exit{static_cast<int>(Fault::run)};
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* verb = app.add_subcommand("verify", "Hold what Strata computes against reference numbers");
+  verb->require_subcommand(1);
+  CLI::App* model =
+      verb->add_subcommand("model", "A Hugging Face folder with reference.safetensors: logits, gradients, losses");
+  model->add_option("FOLDER", arguments->folder, "config.json, model.safetensors and reference.safetensors")
+      ->required();
+  model->add_option("--threads", arguments->threads, "Threads to compute with")->check(CLI::Range(1, 1024));
+  model->add_option("--device", arguments->device, "cpu, or poison: the CPU behind memory that faults on host access")
+      ->check(CLI::IsMember({"cpu", "poison"}));
+  add_json(*model, arguments->json);
+  model->callback([arguments] { verify_model(*arguments); });
+}
+
+}  // namespace strata::cli

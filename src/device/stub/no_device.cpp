@@ -1,0 +1,24 @@
+// Stands in for cpu/ and poison/ where neither is built.
+
+#include <algorithm>
+#include <thread>
+
+#include "core/error.h"
+#include "device/cpu/threads.h"
+#include "device/device.h"
+
+namespace strata::device {
+
+std::unique_ptr<Device> make_cpu(int) {
+  throw run_error("this build plans only and has no device; build without STRATA_PLAN_ONLY to run a model");
+}
+
+std::unique_ptr<Device> make_poison(int threads) { return make_cpu(threads); }
+
+int usable_cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+std::vector<std::pair<std::string, std::string>> wanted_environment(int, int, int) { return {}; }
+
+void prepare_threads(int, int, char**) {}
+
+}  // namespace strata::device

@@ -1,0 +1,73 @@
+#include "execute/executor.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/error.h"
+
+namespace strata::execute {
+
+Executor::Executor(const step::Program& program, device::Device& device, device::Address arena)
+    : program_(program), device_(device), arena_(arena), timeline_(program.tasks.size()) {
+  size_t widest = 0;
+  for (const step::Block& block : program.blocks) {
+    std::vector<PreparedOp>& prepared = blocks_.emplace_back();
+    for (const ops::Op& op : block.ops) {
+      PreparedOp& p = prepared.emplace_back();
+      p.kernel = device.prepare(op, block.tensors);
+      p.operands = op.in;
+      p.operands.insert(p.operands.end(), op.out.begin(), op.out.end());
+      if (op.workspace >= 0) p.operands.push_back(op.workspace);
+      widest = std::max(widest, p.operands.size());
+    }
+  }
+  operands_.resize(widest);
+}
+
+void Executor::run() {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  for (size_t t = 0; t < program_.tasks.size(); ++t) {
+    const step::Task& task = program_.tasks[t];
+    const auto block_index = static_cast<size_t>(task.work.block);
+    const step::Block& block = program_.blocks[block_index];
+    const step::BufferId* buffers = program_.buffer_lists.data() + task.buffers.begin;
+    const device::Launch launch{task.work.unit, task.micro_batch};
+    step::Span& span = timeline_[t];
+    span = {static_cast<step::TaskId>(t), task.stream, seconds(), 0};
+    for (const PreparedOp& op : blocks_[block_index]) {
+      for (size_t i = 0; i < op.operands.size(); ++i) {
+        const ops::Tensor& tensor = block.tensors[static_cast<size_t>(op.operands[i])];
+        const step::Buffer& buffer = program_.buffers[static_cast<size_t>(buffers[tensor.formal])];
+        operands_[i] = arena_ + buffer.offset + tensor.offset;
+      }
+      device_.launch(*op.kernel, std::span(operands_.data(), op.operands.size()), launch);
+    }
+    span.end = seconds();
+  }
+  device_.synchronise();
+}
+
+device::Address Executor::address(ops::Role role, int unit, int micro_batch, int64_t offset, int64_t bytes) const {
+  const step::Buffer& buffer = program_.find(role, unit, micro_batch);
+  STRATA_CHECK(offset >= 0 && offset + bytes <= buffer.bytes, "{} bytes at {} of a buffer of {}", bytes, offset, buffer.bytes);
+  return arena_ + buffer.offset + offset;
+}
+
+void Executor::write(ops::Role role, int unit, int micro_batch, std::span<const std::byte> bytes, int64_t offset) {
+  const auto size = static_cast<int64_t>(bytes.size());
+  device_.upload(address(role, unit, micro_batch, offset, size), bytes.data(), size);
+}
+
+void Executor::read(ops::Role role, int unit, int micro_batch, std::span<std::byte> bytes, int64_t offset) const {
+  const auto size = static_cast<int64_t>(bytes.size());
+  device_.download(bytes.data(), address(role, unit, micro_batch, offset, size), size);
+}
+
+void Executor::zero(ops::Role role, int unit, int micro_batch) {
+  const int64_t bytes = program_.find(role, unit, micro_batch).bytes;
+  device_.fill_zero(address(role, unit, micro_batch, 0, bytes), bytes);
+}
+
+}  // namespace strata::execute

@@ -1,0 +1,49 @@
+#pragma once
+// Runs a step program on a device. Decides nothing: order, buffers and dependencies are the program's.
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "step/program.h"
+#include "step/timeline.h"
+
+namespace strata::execute {
+
+class Executor {
+ public:
+  /// `program`, `device` and the memory at `arena` (at least program.arena_bytes) outlive the executor. Prepares every
+  /// kernel; running allocates nothing.
+  Executor(const step::Program& program, device::Device& device, device::Address arena);
+
+  /// One step: every task once, in order. Inputs have been written; results can be read when it returns.
+  void run();
+
+  /// Copies to and from the buffer of this role, unit (-1: the whole step's) and micro-batch.
+  void write(ops::Role role, int unit, int micro_batch, std::span<const std::byte> bytes, int64_t offset = 0);
+  void read(ops::Role role, int unit, int micro_batch, std::span<std::byte> bytes, int64_t offset = 0) const;
+  void zero(ops::Role role, int unit, int micro_batch);
+
+  /// When each task of the last run began and ended.
+  const step::Timeline& timeline() const { return timeline_; }
+  const step::Program& program() const { return program_; }
+
+ private:
+  struct PreparedOp {
+    std::unique_ptr<device::Kernel> kernel;
+    std::vector<int> operands;  // tensors of the block
+  };
+
+  device::Address address(ops::Role role, int unit, int micro_batch, int64_t offset, int64_t bytes) const;
+
+  const step::Program& program_;
+  device::Device& device_;
+  device::Address arena_;
+  std::vector<std::vector<PreparedOp>> blocks_;
+  std::vector<device::Address> operands_;  // room for the widest op
+  step::Timeline timeline_;
+};
+
+}  // namespace strata::execute

@@ -1,0 +1,26 @@
+#pragma once
+// A model's parameters between the host and a program's buffers: first values, reading and writing by name.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "execute/executor.h"
+#include "model/unit.h"
+
+namespace strata::execute {
+
+/// First values of one parameter, a pure function of (seed, global name, index); rows beyond true_rows are zero.
+/// `out` holds parameter.shape.elements().
+void initial_values(const model::Unit& unit, const model::Parameter& parameter, uint64_t seed, std::span<float> out);
+
+/// Clears what persists (weights with their padding, moments, caches), fills the constants.
+void reset(Executor& executor, const model::Config& config);
+
+/// A parameter's values, row-major, padding rows included; `role` parameter or gradient (of an inspected program).
+void write_parameter(Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
+                     std::span<const float> values);
+void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter, ops::Role role,
+                    std::span<float> values);
+
+}  // namespace strata::execute

@@ -1,0 +1,169 @@
+#include "step/explain.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/text.h"
+#include "job/batch.h"
+#include "model/config.h"
+#include "model/unit.h"
+#include "step/memory.h"
+
+namespace strata::step {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::vector<int64_t> runs_of_blocks(const Program& program) {
+  std::vector<int64_t> runs(program.blocks.size());
+  for (const Task& task : program.tasks) ++runs[static_cast<size_t>(task.work.block)];
+  return runs;
+}
+
+std::string shape_text(const ops::Shape& shape) {
+  std::vector<int64_t> extents(shape.extent.begin(), shape.extent.begin() + shape.rank);
+  return fmt::format("[{}]", fmt::join(extents, ","));
+}
+
+std::string operand(const Block& block, int t) {
+  const ops::Tensor& tensor = block.tensors[static_cast<size_t>(t)];
+  return fmt::format("{}{}", tensor.name, shape_text(tensor.shape));
+}
+
+/// "rotated[512,192] > saved = rotary(...)": where results go, unless to scratch.
+std::string op_text(const Block& block, const ops::Op& op) {
+  std::vector<std::string> outs, ins;
+  for (int t : op.out) {
+    const ops::Role role = block.formals[static_cast<size_t>(block.tensors[static_cast<size_t>(t)].formal)].role;
+    const bool scratch = role == ops::Role::temporary;
+    outs.push_back(operand(block, t) + (scratch ? "" : fmt::format(" > {}", ops::name_of(role))));
+  }
+  for (int t : op.in) ins.push_back(operand(block, t));
+  return fmt::format("{} {} {}({}){}", fmt::join(outs, ", "), op.accumulate ? "+=" : "=", ops::name_of(op.kind),
+                     fmt::join(ins, ", "), op.remade ? "   (made again)" : "");
+}
+
+/// Consecutive tasks of one phase and micro-batch as one item: "F0 B0 F1 B1 update".
+std::vector<std::string> schedule_items(const Program& program) {
+  std::vector<std::string> items;
+  for (const Task& task : program.tasks) {
+    const Phase phase = program.blocks[static_cast<size_t>(task.work.block)].phase;
+    std::string item = phase == Phase::update ? "update"
+                                              : fmt::format("{}{}", phase == Phase::forward ? "F" : "B", task.micro_batch);
+    if (items.empty() || items.back() != item) items.push_back(std::move(item));
+  }
+  return items;
+}
+
+std::string task_text(const Program& program, TaskId id) {
+  const Task& task = program.tasks[static_cast<size_t>(id)];
+  std::string text = program.blocks[static_cast<size_t>(task.work.block)].name;
+  if (task.work.unit >= 0) text += fmt::format(" of {}", program.unit_names[static_cast<size_t>(task.work.unit)]);
+  if (task.micro_batch >= 0) text += fmt::format(", micro-batch {}", task.micro_batch);
+  return text;
+}
+
+int64_t scratch_of(const Block& block) {
+  for (const Formal& formal : block.formals)
+    if (formal.role == ops::Role::temporary) return formal.bytes;
+  return 0;
+}
+
+}  // namespace
+
+std::string explain(const Request& request, const Program& program) {
+  std::string out;
+  const auto line = [&]<typename... Args>(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
+    out += '\n';
+  };
+  const model::Config& model = request.job.model;
+  line("Step program: {}, rank {} of {}", name_of(program.goal), request.rank, request.ranks);
+  line("  model   {} {}: {} parameters, {} layers, hidden {}, {} heads, sequence {}, vocabulary {}", model::name_of(model.family),
+       model.preset, human_count(static_cast<double>(model::parameter_count(model))), model.layers, model.hidden, model.heads,
+       program.sequence, model.vocab);
+  if (program.goal != Goal::generate) line("  batch   {}", job::describe(job::resolve_batch(request.job, request.ranks)));
+  line("  kept    recompute {}", job::name_of(request.job.schedule.recompute));
+  line("  work    {}FLOP on this rank{}; attention's masked half not counted", human_count(program.flops()),
+       program.recompute_flops() > 0 ? fmt::format(", {}FLOP of them made again", human_count(program.recompute_flops())) : "");
+
+  line("\nBlocks (each once; T = tokens of a micro-batch = {})", program.batch * program.sequence);
+  const std::vector<int64_t> runs = runs_of_blocks(program);
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    const Block& block = program.blocks[b];
+    line("\n  {}   runs {}x, each {}FLOP, {} moved, {} scratch", block.name, runs[b], human_count(block.cost.flops),
+         human_bytes(static_cast<int64_t>(block.cost.bytes)), human_bytes(scratch_of(block)));
+    for (const ops::Op& op : block.ops) line("    {}", op_text(block, op));
+  }
+
+  const std::vector<std::string> items = schedule_items(program);
+  line("\nSchedule ({} tasks; F, B = forward, backward of a micro-batch through all units)", program.tasks.size());
+  std::string row = " ";
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items.size() > 48 && i == 32) {
+      row += " ...";
+      i = items.size() - 8;
+    }
+    row += " " + items[i];
+  }
+  line("{}", row);
+
+  const MemoryPeak peak = memory_peak(program);
+  line("\nMemory: {} in one allocation, {} of it kept from step to step", human_bytes(program.arena_bytes),
+       human_bytes(program.persistent_bytes));
+  line("  peak at task {}: {}", peak.task, task_text(program, peak.task));
+  for (int k = 0; k < buffer_kinds; ++k)
+    if (peak.by_kind[static_cast<size_t>(k)] > 0)
+      line("    {:<20} {:>10}   {}", name_of(static_cast<BufferKind>(k)), human_bytes(peak.by_kind[static_cast<size_t>(k)]),
+           peak.by_kind[static_cast<size_t>(k)]);
+  line("    {:<20} {:>10}   {}", "gaps", human_bytes(peak.unused_bytes), peak.unused_bytes);
+  line("    {:<20} {:>10}   {}", "all", human_bytes(program.arena_bytes), program.arena_bytes);
+  return out;
+}
+
+Json explain_json(const Request& request, const Program& program) {
+  const model::Config& model = request.job.model;
+  const MemoryPeak peak = memory_peak(program);
+  Json json;
+  json["goal"] = name_of(program.goal);
+  json["rank"] = request.rank;
+  json["ranks"] = request.ranks;
+  json["model"] = {{"family", model::name_of(model.family)}, {"preset", model.preset},
+                   {"parameters", model::parameter_count(model)}};
+  json["micro_batches"] = program.micro_batches;
+  json["micro"] = program.batch;
+  json["sequence"] = program.sequence;
+  json["recompute"] = job::name_of(request.job.schedule.recompute);
+  json["flops"] = program.flops();
+  json["recompute_flops"] = program.recompute_flops();
+  const std::vector<int64_t> runs = runs_of_blocks(program);
+  for (size_t b = 0; b < program.blocks.size(); ++b) {
+    const Block& block = program.blocks[b];
+    Json ops = Json::array();
+    for (const ops::Op& op : block.ops) {
+      Json in = Json::array(), outs = Json::array();
+      for (int t : op.in) in.push_back(block.tensors[static_cast<size_t>(t)].name);
+      for (int t : op.out) outs.push_back(block.tensors[static_cast<size_t>(t)].name);
+      ops.push_back({{"kind", ops::name_of(op.kind)}, {"in", in}, {"out", outs}, {"accumulate", op.accumulate},
+                     {"remade", op.remade}});
+    }
+    json["blocks"].push_back({{"name", block.name}, {"phase", name_of(block.phase)}, {"runs", runs[b]},
+                              {"flops", block.cost.flops}, {"bytes_moved", block.cost.bytes},
+                              {"scratch_bytes", scratch_of(block)}, {"ops", ops}});
+  }
+  json["schedule"] = schedule_items(program);
+  json["tasks"] = program.tasks.size();
+  Json by_kind;
+  for (int k = 0; k < buffer_kinds; ++k) by_kind[std::string(name_of(static_cast<BufferKind>(k)))] = peak.by_kind[static_cast<size_t>(k)];
+  json["memory"] = {{"arena_bytes", program.arena_bytes}, {"persistent_bytes", program.persistent_bytes},
+                    {"peak_task", task_text(program, peak.task)}, {"peak_alive_bytes", peak.alive_bytes},
+                    {"gap_bytes", peak.unused_bytes}, {"by_kind", by_kind}};
+  return json;
+}
+
+}  // namespace strata::step

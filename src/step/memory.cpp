@@ -1,0 +1,84 @@
+// Live ranges become offsets in one arena: persistent buffers in front, in the order in which they were declared, then
+// everything of the step, placed by lives.
+
+#include "core/error.h"
+#include "step/lowering.h"
+#include "step/memory.h"
+#include "step/place.h"
+
+namespace strata::step {
+
+std::vector<Interval> lives(const Program& program) {
+  const auto tasks = static_cast<int64_t>(program.tasks.size());
+  std::vector<Interval> result(program.buffers.size());
+  for (size_t b = 0; b < program.buffers.size(); ++b) result[b] = {tasks, -1, program.buffers[b].bytes};
+  for (int64_t t = 0; t < tasks; ++t) {
+    const Task& task = program.tasks[static_cast<size_t>(t)];
+    for (int32_t i = task.buffers.begin; i < task.buffers.end; ++i) {
+      Interval& life = result[static_cast<size_t>(program.buffer_lists[static_cast<size_t>(i)])];
+      life.begin = std::min(life.begin, t);
+      life.end = std::max(life.end, t);
+    }
+  }
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    // The host fills inputs before the first task and reads results after the last.
+    if (program.buffers[b].kind == BufferKind::input) result[b].begin = 0;
+    const bool inspected = program.inspect && program.buffers[b].kind == BufferKind::gradients;
+    if (program.buffers[b].kind == BufferKind::result || inspected) result[b].end = tasks - 1;
+  }
+  return result;
+}
+
+void place_memory(Program& program) {
+  std::vector<Interval> all = lives(program);
+  int64_t front = 0;
+  std::vector<Interval> moving;
+  std::vector<size_t> owner;
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    Buffer& buffer = program.buffers[b];
+    if (buffer.persistent()) {
+      buffer.offset = front;
+      front += round_up(buffer.bytes, device::alignment);
+    } else {
+      STRATA_CHECK(all[b].begin <= all[b].end, "a buffer that no task uses");
+      moving.push_back(all[b]);
+      owner.push_back(b);
+    }
+  }
+  program.persistent_bytes = front;
+  program.arena_bytes = front + place(moving);
+  for (size_t i = 0; i < moving.size(); ++i) program.buffers[owner[i]].offset = front + moving[i].offset;
+}
+
+MemoryPeak memory_peak(const Program& program) {
+  const std::vector<Interval> all = lives(program);
+  const auto tasks = static_cast<int64_t>(program.tasks.size());
+  MemoryPeak peak;
+  std::array<int64_t, buffer_kinds> persistent{};
+  std::vector<std::vector<size_t>> starts(static_cast<size_t>(tasks)), ends(static_cast<size_t>(tasks));
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    if (buffer.persistent()) {
+      persistent[static_cast<size_t>(buffer.kind)] += round_up(buffer.bytes, device::alignment);
+    } else {
+      starts[static_cast<size_t>(all[b].begin)].push_back(b);
+      ends[static_cast<size_t>(all[b].end)].push_back(b);
+    }
+  }
+  std::array<int64_t, buffer_kinds> alive = persistent;
+  int64_t most = -1;
+  for (int64_t t = 0; t < tasks; ++t) {
+    const auto change = [&](const std::vector<size_t>& list, int64_t sign) {
+      for (size_t b : list)
+        alive[static_cast<size_t>(program.buffers[b].kind)] += sign * round_up(program.buffers[b].bytes, device::alignment);
+    };
+    change(starts[static_cast<size_t>(t)], 1);
+    int64_t sum = 0;
+    for (int64_t bytes : alive) sum += bytes;
+    if (sum > most) most = sum, peak = {alive, sum, program.arena_bytes - sum, static_cast<TaskId>(t)};
+    change(ends[static_cast<size_t>(t)], -1);
+  }
+  return peak;
+}
+
+}  // namespace strata::step

@@ -1,0 +1,120 @@
+#include "train/runner.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "execute/model_state.h"
+
+namespace strata::train {
+
+using ops::Role;
+
+Runner::Runner(const job::Job& job, device::Device& device, Options options)
+    : job_(job), device_(device), units_(model::units(job.model)) {
+  const step::Request request{.job = job, .inspect = options.inspect};
+  if (options.train) add_goal(step::Goal::train, request);
+  if (options.evaluate) add_goal(step::Goal::evaluate, request);
+  arena_ = device.allocate(planned_bytes_);
+  for (std::optional<Goal>* each : {&train_, &evaluate_})
+    if (*each) (*each)->executor = std::make_unique<execute::Executor>((*each)->program, device, arena_.address());
+  const auto tokens = static_cast<size_t>(job.batch.micro * job.batch.sequence);
+  inputs_.resize(tokens);
+  targets_.resize(tokens);
+  ids_.resize(static_cast<size_t>(job.batch.micro));
+}
+
+void Runner::add_goal(step::Goal which, const step::Request& request) {
+  std::optional<Goal>& slot = which == step::Goal::train ? train_ : evaluate_;
+  slot.emplace();
+  slot->program = step::build(request, which, device_);
+  planned_bytes_ = std::max(planned_bytes_, slot->program.arena_bytes);
+}
+
+Runner::Goal& Runner::goal(step::Goal which) {
+  std::optional<Goal>& slot = which == step::Goal::train ? train_ : evaluate_;
+  STRATA_CHECK(slot.has_value(), "no program for {}", step::name_of(which));
+  return *slot;
+}
+
+const step::Program& Runner::program(step::Goal which) const { return const_cast<Runner*>(this)->goal(which).program; }
+execute::Executor& Runner::executor(step::Goal which) { return *goal(which).executor; }
+
+void Runner::initialise(uint64_t seed) {
+  load([seed](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
+    execute::initial_values(unit, parameter, seed, out);
+  });
+}
+
+void Runner::load(const checkpoint::ParameterSource& source) {
+  execute::Executor& executor = *(train_ ? train_ : evaluate_)->executor;  // persistent buffers are common to both
+  execute::reset(executor, job_.model);
+  std::vector<float> values;
+  for (const model::Unit& unit : units_)
+    for (const model::Parameter& parameter : unit.parameters) {
+      values.resize(static_cast<size_t>(parameter.shape.elements()));
+      source(unit, parameter, values);
+      execute::write_parameter(executor, unit, parameter, values);
+    }
+}
+
+checkpoint::ParameterSource Runner::weights() const {
+  return [&executor = *(train_ ? train_ : evaluate_)->executor](const model::Unit& unit, const model::Parameter& parameter,
+                                                                std::span<float> out) {
+    execute::read_parameter(executor, unit, parameter, Role::parameter, out);
+  };
+}
+
+int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence) {
+  const auto sequence = static_cast<size_t>(job_.batch.sequence), rows = ids_.size();
+  STRATA_CHECK(samples.size() == rows * (sequence + 1));
+  int64_t counted = 0;
+  for (size_t row = 0; row < rows; ++row) {
+    const auto sample = samples.subspan(row * (sequence + 1), sequence + 1);
+    std::copy(sample.begin(), sample.end() - 1, inputs_.begin() + static_cast<std::ptrdiff_t>(row * sequence));
+    std::copy(sample.begin() + 1, sample.end(), targets_.begin() + static_cast<std::ptrdiff_t>(row * sequence));
+    counted += std::count_if(sample.begin() + 1, sample.end(), [](int32_t t) { return t >= 0; });
+    ids_[row] = first_sequence + static_cast<int64_t>(row);
+  }
+  execute::Executor& executor = *goal(which).executor;
+  executor.write(Role::tokens, -1, micro_batch, std::as_bytes(std::span(inputs_)));
+  executor.write(Role::targets, -1, micro_batch, std::as_bytes(std::span(targets_)));
+  if (which == step::Goal::train && job_.model.dropout > 0)
+    executor.write(Role::sequence_ids, -1, micro_batch, std::as_bytes(std::span(ids_)));
+  return counted;
+}
+
+namespace {
+
+double loss_sum(const execute::Executor& executor) {
+  double sum = 0;
+  for (int m = 0; m < executor.program().micro_batches; ++m) {
+    double loss = 0;
+    executor.read(Role::loss, -1, m, std::as_writable_bytes(std::span(&loss, 1)));
+    sum += loss;
+  }
+  return sum;
+}
+
+}  // namespace
+
+Runner::StepOutcome Runner::train_step(const ops::StepInputs& inputs) {
+  execute::Executor& executor = *goal(step::Goal::train).executor;
+  executor.write(Role::step_inputs, -1, -1, std::as_bytes(std::span(&inputs, 1)));
+  StepOutcome outcome;
+  {
+    const allocations::Watch watch;
+    executor.run();
+    outcome.allocations = watch.counts();
+  }
+  executor.read(Role::step_results, -1, -1, std::as_writable_bytes(std::span(&outcome.results, 1)));
+  outcome.loss_sum = loss_sum(executor);
+  return outcome;
+}
+
+double Runner::evaluate() {
+  execute::Executor& executor = *goal(step::Goal::evaluate).executor;
+  executor.run();
+  return loss_sum(executor);
+}
+
+}  // namespace strata::train

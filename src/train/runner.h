@@ -1,0 +1,76 @@
+#pragma once
+// A job's model on a device, ready to step: programs, one arena for all of them, executors, parameters by name. The loop,
+// the verifier and the benchmark are all built on it.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "checkpoint/hf.h"
+#include "core/allocations.h"
+#include "device/device.h"
+#include "execute/executor.h"
+#include "job/job.h"
+#include "step/build.h"
+
+namespace strata::train {
+
+class Runner {
+ public:
+  struct Options {
+    bool train = true, evaluate = false;
+    bool inspect = false;  ///< step::Request::inspect
+  };
+
+  /// Builds the programs and the kernels and allocates the arena, on the only rank there is. The device outlives it.
+  Runner(const job::Job& job, device::Device& device, Options options);
+
+  const std::vector<model::Unit>& units() const { return units_; }
+  const step::Program& program(step::Goal goal) const;
+  execute::Executor& executor(step::Goal goal);
+  int64_t planned_bytes() const { return planned_bytes_; }
+
+  /// Weights from the seed; moments zero.
+  void initialise(uint64_t seed);
+  /// Weights from a source of parameters; moments zero.
+  void load(const checkpoint::ParameterSource& source);
+  /// Current weights, to be written somewhere.
+  checkpoint::ParameterSource weights() const;
+
+  /// Fills one micro-batch of a goal's program. `samples` holds micro x (sequence + 1) token ids: each row's first `sequence`
+  /// are inputs, its last `sequence` targets (negative: does not count). `first_sequence` is the row number, in the whole run,
+  /// of the first. Returns how many targets count.
+  int64_t fill(step::Goal goal, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence);
+
+  struct StepOutcome {
+    double loss_sum = 0;  ///< over all tokens that count
+    ops::StepResults results;
+    allocations::Counts allocations;
+  };
+  /// One update with the micro-batches filled before.
+  StepOutcome train_step(const ops::StepInputs& inputs);
+  /// Sum of the losses of the micro-batches filled before, no update.
+  double evaluate();
+
+ private:
+  struct Goal {
+    step::Program program;
+    std::unique_ptr<execute::Executor> executor;
+  };
+  Goal& goal(step::Goal goal);
+  void add_goal(step::Goal goal, const step::Request& request);
+
+  job::Job job_;
+  device::Device& device_;
+  std::vector<model::Unit> units_;
+  std::optional<Goal> train_, evaluate_;
+  int64_t planned_bytes_ = 0;
+  device::Memory arena_;
+  std::vector<int32_t> inputs_, targets_;
+  std::vector<int64_t> ids_;
+};
+
+}  // namespace strata::train

@@ -1,0 +1,39 @@
+#include "train/signals.h"
+
+#include <csignal>
+
+#include <array>
+
+namespace strata::train {
+
+namespace {
+
+volatile std::sig_atomic_t stop_signal = 0;
+constexpr std::array handled = {SIGINT, SIGTERM, SIGUSR1};
+std::array<struct sigaction, handled.size()> before;
+
+void on_signal(int signal) {
+  if (stop_signal != 0 && signal == SIGINT) {  // asked twice: do not wait for the step
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+  stop_signal = signal;
+}
+
+}  // namespace
+
+StopRequest::StopRequest() {
+  stop_signal = 0;
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART;
+  for (size_t i = 0; i < handled.size(); ++i) sigaction(handled[i], &action, &before[i]);
+}
+
+StopRequest::~StopRequest() {
+  for (size_t i = 0; i < handled.size(); ++i) sigaction(handled[i], &before[i], nullptr);
+}
+
+bool StopRequest::received() const { return stop_signal != 0; }
+
+}  // namespace strata::train

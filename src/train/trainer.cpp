@@ -1,0 +1,191 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+
+#include "checkpoint/hf.h"
+#include "core/error.h"
+#include "core/process.h"
+#include "core/text.h"
+#include "data/sampler.h"
+#include "data/tokenizer.h"
+#include "job/batch.h"
+#include "model/forward.h"
+#include "optim/schedule.h"
+#include "train/runner.h"
+#include "train/saver.h"
+#include "train/signals.h"
+
+namespace strata::train {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::vector<data::Source> sources(const std::vector<job::Data::Source>& given) {
+  std::vector<data::Source> result;
+  for (const job::Data::Source& source : given) result.push_back({source.path, source.weight});
+  return result;
+}
+
+/// Fills every micro-batch of a step; `first` is the number of its first sequence in the whole run. Returns tokens that count.
+int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset, const job::Job& job, int64_t micro_batches,
+                  int64_t first, std::vector<int32_t>& samples) {
+  const auto row = static_cast<size_t>(job.batch.sequence + 1);
+  samples.resize(static_cast<size_t>(job.batch.micro) * row);
+  int64_t counted = 0;
+  for (int64_t m = 0; m < micro_batches; ++m) {
+    const int64_t sequence = first + m * job.batch.micro;
+    for (int64_t i = 0; i < job.batch.micro; ++i)
+      dataset.sample(sequence + i, std::span(samples).subspan(static_cast<size_t>(i) * row, row));
+    counted += runner.fill(goal, static_cast<int>(m), samples, sequence);
+  }
+  return counted;
+}
+
+class Validation {
+ public:
+  Validation(const job::Job& job)
+      : job_(job), dataset_(sources({{job.data.validation, 1.0}}), job.batch.sequence, job.run.seed, job.model.vocab,
+                            data::Order::sequential) {}
+
+  ValidationReport run(Runner& runner, int64_t step) {
+    const auto start = Clock::now();
+    ValidationReport report{.step = step};
+    const int64_t micro_batches = runner.program(step::Goal::evaluate).micro_batches;
+    for (int64_t batch = 0; batch < job_.run.validate.batches; ++batch) {
+      const int64_t first = batch * job_.batch.global;
+      report.tokens += fill_step(runner, step::Goal::evaluate, dataset_, job_, micro_batches, first, samples_);
+      report.loss += runner.evaluate();
+    }
+    report.loss /= static_cast<double>(report.tokens);
+    report.seconds = since(start);
+    return report;
+  }
+
+ private:
+  const job::Job& job_;
+  data::Dataset dataset_;
+  std::vector<int32_t> samples_;
+};
+
+}  // namespace
+
+void check_trainable(const job::Job& job) {
+  const auto refuse = [](std::string_view key, std::string_view value, std::string_view instead) {
+    throw input_error("{} = {} cannot be trained by this build yet: {}", key, value, instead);
+  };
+  if (job.mesh.tensor != 1) refuse("mesh.tensor", std::to_string(job.mesh.tensor), "set it to 1");
+  if (job.mesh.pipeline != 1) refuse("mesh.pipeline", std::to_string(job.mesh.pipeline), "set it to 1");
+  if (job.precision.compute != DType::f32)
+    refuse("precision.compute", fmt::format("\"{}\"", job::precision_name(job.precision.compute)), "set it to \"fp32\"");
+  if (job.data.train.empty())
+    throw input_error("data.train is missing: name a dataset, e.g. [data] train = [{{ path = \"PREFIX\" }}]; strata data build makes one");
+  if (job.run.validate.every > 0 && job.data.validation.empty())
+    throw input_error("run.validate.every = {} but data.validation is missing: name a dataset or set it to 0", job.run.validate.every);
+}
+
+RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* const> observers, bool replace) {
+  check_trainable(job);
+  const auto tell = [&](auto call) {
+    for (Observer* observer : observers) call(*observer);
+  };
+  const job::BatchPlan batch = job::resolve_batch(job, 1);
+  const data::Dataset dataset(sources(job.data.train), job.batch.sequence, job.run.seed, job.model.vocab);
+  std::optional<Validation> validation;
+  if (job.run.validate.every > 0) validation.emplace(job);
+  Saver saver(job, replace);
+  std::optional<checkpoint::HfFolder> source;
+  if (!job.model_from.empty()) source.emplace(job.model_from);
+
+  Runner runner(job, device, {.train = true, .evaluate = validation.has_value()});
+  if (source) {
+    runner.load([&](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
+      source->read(unit, parameter, out);
+    });
+  } else {
+    runner.initialise(job.run.seed);
+  }
+
+  const step::Program& program = runner.program(step::Goal::train);
+  tell([&](Observer& o) {
+    o.on_start({.job = &job,
+                .batch = batch,
+                .folder = job.run.folder,
+                .parameters = model::parameter_count(job.model),
+                .device = device.description(),
+                .planned_bytes = runner.planned_bytes(),
+                .model_flops_per_token = model::train_flops_per_token(job.model, job.batch.sequence),
+                .program_flops = program.flops(),
+                .program_recompute_flops = program.recompute_flops(),
+                .program = &program});
+  });
+
+  RunEnd end;
+  const StopRequest stop;
+  const auto start = Clock::now();
+  std::vector<int32_t> samples;
+  int64_t total_tokens = 0;
+  const auto save = [&](int64_t step) {
+    end.saved = saver.save(step, runner.weights());
+    tell([&](Observer& o) { o.on_saved(step, end.saved); });
+  };
+  for (int64_t step = 0; step < job.run.steps; ++step) {
+    const auto step_start = Clock::now();
+    const int64_t counted =
+        fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, samples);
+    if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
+    ops::StepInputs inputs;
+    inputs.grad_scale = 1.0f / static_cast<float>(counted);
+    inputs.learning_rate = static_cast<float>(optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, step, job.run.steps));
+    inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
+    inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
+    inputs.seed = job.run.seed;
+    inputs.step = static_cast<uint64_t>(step);
+    const Runner::StepOutcome outcome = runner.train_step(inputs);
+    total_tokens += batch.global * job.batch.sequence;
+
+    const double loss = outcome.loss_sum / static_cast<double>(counted);
+    StepReport report{.step = step + 1,
+                      .tokens = batch.global * job.batch.sequence,
+                      .total_tokens = total_tokens,
+                      .seconds = since(step_start),
+                      .loss = loss,
+                      .grad_norm = outcome.results.grad_norm,
+                      .clip_factor = static_cast<double>(outcome.results.clip_factor),
+                      .skipped = outcome.results.skipped != 0,
+                      .learning_rate = static_cast<double>(inputs.learning_rate),
+                      .allocated_bytes = device.peak_bytes(),
+                      .resident_bytes = peak_resident_bytes()};
+    if (allocations::watching()) {
+      report.allocations = outcome.allocations.ours;
+      report.library_allocations = outcome.allocations.libraries;
+    }
+    tell([&](Observer& o) { o.on_step(report); });
+    if (!std::isfinite(loss) || report.skipped)
+      throw run_error(
+          "step {}: the {} is not finite (loss {}, gradient norm {}, learning rate {:.3g}); nothing was saved for this step. "
+          "Lower optimizer.lr, lengthen optimizer.schedule.warmup or set optimizer.clip",
+          step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, outcome.results.grad_norm, inputs.learning_rate);
+
+    end.step = step + 1;
+    const bool last = step + 1 == job.run.steps;
+    if (validation && ((step + 1) % job.run.validate.every == 0 || last)) {
+      const ValidationReport validated = validation->run(runner, step + 1);
+      tell([&](Observer& o) { o.on_validation(validated); });
+    }
+    end.interrupted = stop.received() && !last;
+    if (last || end.interrupted || (job.run.save.every > 0 && (step + 1) % job.run.save.every == 0)) save(step + 1);
+    if (end.interrupted) break;
+  }
+  end.seconds = since(start);
+  tell([&](Observer& o) { o.on_end(end); });
+  return end;
+}
+
+}  // namespace strata::train

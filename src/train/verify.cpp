@@ -1,0 +1,228 @@
+#include "train/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "checkpoint/hf.h"
+#include "core/error.h"
+#include "execute/model_state.h"
+#include "model/hf_names.h"
+#include "train/runner.h"
+
+namespace strata::train {
+
+namespace {
+
+constexpr double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, norm_bound = 1e-5, training_bound = 2e-5;
+
+double largest(std::span<const float> values) {
+  double most = 0;
+  for (float v : values) most = std::max(most, std::abs(static_cast<double>(v)));
+  return most;
+}
+
+/// NaN anywhere gives NaN, which no bound admits.
+double largest_difference(std::span<const float> a, std::span<const float> b) {
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= most)) most = difference;
+    if (std::isnan(most)) return most;
+  }
+  return most;
+}
+
+/// reference.safetensors, its shapes checked against each other and the model.
+struct Reference {
+  files::Safetensors file;
+  int64_t steps, batch, length;
+  std::vector<int32_t> tokens;
+  std::vector<double> losses, norms;
+  std::vector<float> logits;
+  double loss, norm;
+
+  Reference(const std::filesystem::path& path, const model::Config& config) : file(files::Safetensors::open_file(path)) {
+    const files::StoredTensor& t = file.at("tokens");
+    if (t.shape.size() != 3 || t.shape[0] < 1 || t.shape[1] < 1 || t.shape[2] < 2)
+      throw input_error("{}: tokens has shape {}, expected [steps + 1, batch, length + 1]", t.file, files::shape_text(t.shape));
+    steps = t.shape[0] - 1;
+    batch = t.shape[1];
+    length = t.shape[2] - 1;
+    if (length > config.sequence)
+      throw input_error("{}: sequences of {} tokens, the model's longest is {}", t.file, length, config.sequence);
+    tokens = t.i32();
+    for (int32_t id : tokens)
+      if (id < 0 || id >= config.vocab)
+        throw input_error("{}: token id {} is outside the vocabulary of {}", t.file, id, config.vocab);
+    logits = expect("logits", {batch, length, config.vocab}).f32();
+    loss = static_cast<double>(expect("loss", {1}).f32().front());
+    norm = static_cast<double>(expect("grad_norm", {1}).f32().front());
+    losses = expect("train_losses", {steps}).f64();
+    norms = expect("train_grad_norms", {steps}).f64();
+  }
+
+  const files::StoredTensor& expect(std::string_view name, const std::vector<int64_t>& shape) const {
+    const files::StoredTensor& tensor = file.at(name);
+    if (tensor.shape != shape)
+      throw input_error("{}: {} has shape {}, expected {}", tensor.file, name, files::shape_text(tensor.shape),
+                        files::shape_text(shape));
+    return tensor;
+  }
+
+  std::span<const int32_t> samples(int64_t step) const {
+    const auto size = static_cast<size_t>(batch * (length + 1));
+    return std::span(tokens).subspan(static_cast<size_t>(step) * size, size);
+  }
+};
+
+ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t counted, double lr) {
+  ops::StepInputs inputs;
+  inputs.grad_scale = 1.0f / static_cast<float>(counted);
+  inputs.learning_rate = static_cast<float>(lr);
+  inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
+  inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
+  inputs.step = static_cast<uint64_t>(step);
+  return inputs;
+}
+
+/// Everything that must not depend on what is kept and what is made again.
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<std::vector<float>> gradients, weights;  ///< by unit and parameter; gradients of batch 0
+  double loss = 0, norm = 0;
+  bool operator==(const Trained&) const = default;
+};
+
+void each_parameter(const Runner& runner, const auto& call) {
+  for (const model::Unit& unit : runner.units())
+    for (const model::Parameter& parameter : unit.parameters) call(unit, parameter);
+}
+
+Trained run_training(const job::Job& job, device::Device& device, const Reference& reference,
+                     const checkpoint::ParameterSource& source) {
+  Runner runner(job, device, {.train = true, .inspect = true});
+  runner.load(source);
+  Trained trained;
+  const auto keep = [&](ops::Role role, std::vector<std::vector<float>>& into) {
+    each_parameter(runner, [&](const model::Unit& unit, const model::Parameter& parameter) {
+      std::vector<float>& values = into.emplace_back(static_cast<size_t>(parameter.shape.elements()));
+      execute::read_parameter(runner.executor(step::Goal::train), unit, parameter, role, values);
+    });
+  };
+  // Batch 0: one step at a rate of zero, then everything anew.
+  int64_t counted = runner.fill(step::Goal::train, 0, reference.samples(0), 0);
+  const Runner::StepOutcome first = runner.train_step(step_inputs(job, 0, counted, 0));
+  trained.loss = first.loss_sum / static_cast<double>(counted);
+  trained.norm = first.results.grad_norm;
+  keep(ops::Role::gradient, trained.gradients);
+  runner.load(source);
+  for (int64_t s = 0; s < reference.steps; ++s) {
+    counted = runner.fill(step::Goal::train, 0, reference.samples(s + 1), (s + 1) * reference.batch);
+    const Runner::StepOutcome outcome = runner.train_step(step_inputs(job, s, counted, job.optimizer.lr));
+    trained.losses.push_back(outcome.loss_sum / static_cast<double>(counted));
+    trained.norms.push_back(outcome.results.grad_norm);
+  }
+  keep(ops::Role::parameter, trained.weights);
+  return trained;
+}
+
+std::vector<float> evaluate_logits(const job::Job& job, device::Device& device, const Reference& reference,
+                                   const checkpoint::ParameterSource& source) {
+  Runner runner(job, device, {.train = false, .evaluate = true, .inspect = true});
+  runner.load(source);
+  runner.fill(step::Goal::evaluate, 0, reference.samples(0), 0);
+  runner.evaluate();
+  const int64_t rows = reference.batch * reference.length, padded = job.model.padded_vocab(), vocab = job.model.vocab;
+  std::vector<float> all(static_cast<size_t>(rows * padded)), result;
+  runner.executor(step::Goal::evaluate).read(ops::Role::logits, -1, 0, std::as_writable_bytes(std::span(all)));
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * padded);
+    result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(vocab));
+  }
+  return result;
+}
+
+double largest_relative(std::span<const double> found, std::span<const double> expected) {
+  double most = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double deviation = std::abs(found[i] - expected[i]) / std::max(std::abs(expected[i]), 1e-30);
+    if (!(deviation <= most)) most = deviation;
+    if (std::isnan(most)) return most;
+  }
+  return most;
+}
+
+double largest_absolute(std::span<const double> found, std::span<const double> expected) {
+  double most = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    const double deviation = std::abs(found[i] - expected[i]);
+    if (!(deviation <= most)) most = deviation;
+    if (std::isnan(most)) return most;
+  }
+  return most;
+}
+
+}  // namespace
+
+bool VerifyReport::passed() const {
+  return std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.passed(); });
+}
+
+VerifyReport verify_model(const std::filesystem::path& folder, device::Device& device, int threads) {
+  const checkpoint::HfFolder hf(folder);
+  const Reference reference(folder / "reference.safetensors", hf.config());
+  const checkpoint::ParameterSource source = [&](const model::Unit& unit, const model::Parameter& parameter,
+                                                 std::span<float> out) { hf.read(unit, parameter, out); };
+  job::Job job;
+  job.model = hf.config();
+  job.batch = {.global = reference.batch, .micro = reference.batch, .sequence = reference.length};
+  job.optimizer.lr = 1e-3;
+  job.optimizer.beta1 = 0.9;
+  job.optimizer.beta2 = 0.95;
+  job.optimizer.epsilon = 1e-8;
+  job.optimizer.weight_decay = 0.1;
+  job.optimizer.weight_decay_on = job::DecayOn::all;
+  job.optimizer.clip = 1.0;
+  job.run.threads = threads;
+
+  VerifyReport report;
+  const model::Config& m = job.model;
+  report.model = fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}", model::name_of(m.family), m.layers, m.hidden,
+                             m.heads, m.vocab);
+  report.rows.push_back({"logits", "largest difference",
+                         largest_difference(evaluate_logits(job, device, reference, source), reference.logits), logits_bound});
+
+  const Trained trained = run_training(job, device, reference, source);
+  report.rows.push_back({"loss", "difference", std::abs(trained.loss - reference.loss), loss_bound});
+  size_t index = 0;
+  for (const model::Unit& unit : model::units(m))
+    for (const model::Parameter& parameter : unit.parameters) {
+      const std::vector<float>& gradient = trained.gradients[index++];
+      for (const model::HfSlice& slice : model::hf_slices(m, unit, parameter)) {
+        const std::vector<int64_t> shape(slice.shape.extent.begin(), slice.shape.extent.begin() + slice.shape.rank);
+        const std::vector<float> expected = reference.expect("grad." + slice.name, shape).f32();
+        std::vector<float> found(expected.size());
+        model::to_hf(m, parameter, slice, gradient, found);
+        report.rows.push_back({"gradient " + slice.name, "largest difference / largest value",
+                               largest_difference(found, expected) / std::max(largest(expected), 1e-30), gradient_bound});
+      }
+    }
+  const double norm = reference.norm;
+  report.rows.push_back({"gradient norm", "relative difference", std::abs(trained.norm - norm) / norm, norm_bound});
+  report.rows.push_back({fmt::format("losses of {} training steps", reference.steps), "largest difference",
+                         largest_absolute(trained.losses, reference.losses), training_bound});
+  report.rows.push_back({fmt::format("gradient norms of {} training steps", reference.steps), "largest relative difference",
+                         largest_relative(trained.norms, reference.norms), 10 * norm_bound});
+
+  for (job::Recompute recompute : {job::Recompute::selective, job::Recompute::full}) {
+    job.schedule.recompute = recompute;
+    const bool same = run_training(job, device, reference, source) == trained;
+    report.rows.push_back({fmt::format("recompute {} gives the same bits", job::name_of(recompute)),
+                           "0 = every loss, norm, gradient and weight bitwise equal", same ? 0.0 : 1.0, 0});
+  }
+  return report;
+}
+
+}  // namespace strata::train

@@ -1,0 +1,38 @@
+#pragma once
+// Holds a model folder against numbers that Hugging Face's own library computed from it: logits, loss, gradients and the
+// losses of a few training steps.
+//
+// The folder: config.json, model.safetensors, and reference.safetensors with
+//   tokens            i32 [S + 1, B, L + 1]
+//   logits            f32 [B, L, vocab], loss f32 [1], grad.NAME for each parameter under its Hugging Face name, grad_norm f32
+//                     [1]: of batch 0 (inputs [:, :-1], targets [:, 1:])
+//   train_losses      f64 [S], train_grad_norms f64 [S]: of S AdamW steps from the same weights, step s on batch s
+// AdamW: lr 1e-3, betas 0.9 and 0.95, epsilon 1e-8, weight decay 0.1 on all tensors, gradient norm clipped at 1.
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace strata::train {
+
+struct VerifyRow {
+  std::string what;   ///< "logits", "gradient gpt_neox.layers.0...", "training losses", ...
+  std::string measure;///< how deviation is counted
+  double deviation = 0, bound = 0;
+  bool passed() const { return deviation <= bound; }  // false for NaN
+};
+
+struct VerifyReport {
+  std::string model;  ///< "gpt2, 3 layers, hidden 64"
+  std::vector<VerifyRow> rows;
+  bool passed() const;
+};
+
+/// Input errors for a folder that lacks something or does not fit; a missed bound is a row that did not pass.
+VerifyReport verify_model(const std::filesystem::path& folder, device::Device& device, int threads);
+
+}  // namespace strata::train
