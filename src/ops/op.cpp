@@ -93,7 +93,10 @@ std::vector<int> in_place_inputs(const Op& op) {
   }
 }
 
-bool updates_outputs(const Op& op) { return op.accumulate || op.kind == Kind::adamw || op.kind == Kind::grad_norm; }
+bool updates_output(const Op& op, const Tensor& output) {
+  if (op.kind == Kind::adamw || op.kind == Kind::grad_norm) return true;
+  return op.accumulate && (output.role == Role::gradient || output.role == Role::tied_gradient);
+}
 
 int written_input(const Op& op) { return op.kind == Kind::cached_attention ? 1 : -1; }
 

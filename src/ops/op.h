@@ -182,8 +182,8 @@ struct Op {
 /// Which inputs output 0 may overwrite: indices into Op::in, in order of preference.
 std::vector<int> in_place_inputs(const Op& op);
 
-/// True if the operation reads what its outputs hold before it writes them.
-bool updates_outputs(const Op& op);
+/// True if the operation reads what this output of it holds before it writes it.
+bool updates_output(const Op& op, const Tensor& output);
 /// Input that the operation writes as well (the cache that generation appends to), as an index into Op::in, or -1.
 int written_input(const Op& op);
 

@@ -204,7 +204,7 @@ Block make_block(std::string name, Phase phase, std::vector<Op> ops, const std::
       if (!written[static_cast<size_t>(t)]) formal(t).read = true;
     if (const int w = ops::written_input(op); w >= 0) formal(op.in[static_cast<size_t>(w)]).written = true;
     for (int t : op.out) {
-      if (ops::updates_outputs(op)) formal(t).read = true;
+      if (ops::updates_output(op, block.tensors[static_cast<size_t>(t)])) formal(t).read = true;
       formal(t).written = true;
       written[static_cast<size_t>(t)] = true;
     }

@@ -22,7 +22,7 @@ Program build(const Request& request, Goal goal, const device::Planner& planner)
     add_slot(lowering, slot.phase, slot.micro_batch);
   if (goal == Goal::train) add_update(lowering);
   link(lowering.program);
-  place_memory(lowering.program);
+  place_memory(lowering.program, request.front_bytes);
   check(lowering.program);
   return std::move(lowering.program);
 }

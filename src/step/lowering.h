@@ -54,7 +54,7 @@ void add_slot(Lowering& lowering, Phase phase, int micro_batch);
 void add_update(Lowering& lowering);
 /// link.cpp: dependencies between streams from reads and writes in program order.
 void link(Program& program);
-/// memory.cpp: offsets for all buffers.
-void place_memory(Program& program);
+/// memory.cpp: offsets for all buffers; those of the step behind `front_bytes` (Request) and what persists.
+void place_memory(Program& program, int64_t front_bytes);
 
 }  // namespace strata::step

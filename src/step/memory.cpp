@@ -1,6 +1,8 @@
 // Live ranges become offsets in one arena: persistent buffers in front, in the order in which they were declared, then
 // everything of the step, placed by lives.
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "step/lowering.h"
 #include "step/memory.h"
@@ -29,7 +31,7 @@ std::vector<Interval> lives(const Program& program) {
   return result;
 }
 
-void place_memory(Program& program) {
+void place_memory(Program& program, int64_t front_bytes) {
   std::vector<Interval> all = lives(program);
   int64_t front = 0;
   std::vector<Interval> moving;
@@ -45,6 +47,7 @@ void place_memory(Program& program) {
       owner.push_back(b);
     }
   }
+  front = std::max(front, front_bytes);
   program.persistent_bytes = front;
   program.arena_bytes = front + place(moving);
   for (size_t i = 0; i < moving.size(); ++i) program.buffers[owner[i]].offset = front + moving[i].offset;

@@ -92,7 +92,7 @@ struct Task {
 struct Program {
   Goal goal;
   int64_t arena_bytes = 0;       ///< the whole allocation
-  int64_t persistent_bytes = 0;  ///< its front, kept from step to step; the same for all goals as far as both have it
+  int64_t persistent_bytes = 0;  ///< its front, kept from step to step, Request::front_bytes included
   std::vector<Buffer> buffers;
   std::vector<Block> blocks;
   std::vector<Task> tasks;

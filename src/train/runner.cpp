@@ -11,8 +11,11 @@ using ops::Role;
 
 Runner::Runner(const job::Job& job, device::Device& device, Options options)
     : job_(job), device_(device), units_(model::units(job.model)) {
-  const step::Request request{.job = job, .inspect = options.inspect};
-  if (options.train) add_goal(step::Goal::train, request);
+  step::Request request{.job = job, .inspect = options.inspect};
+  if (options.train) {
+    add_goal(step::Goal::train, request);
+    request.front_bytes = train_->program.persistent_bytes;
+  }
   if (options.evaluate) add_goal(step::Goal::evaluate, request);
   arena_ = device.allocate(planned_bytes_);
   for (std::optional<Goal>* each : {&train_, &evaluate_})

@@ -125,7 +125,7 @@ TEST_F(Config, BadInputIsExitCodeTwoOnStandardError) {
   // Bytes that are no UTF-8 must not break the JSON.
   const Outcome bytes = config({"show", "\xff.toml", "--json"});
   EXPECT_EQ(bytes.code, 2);
-  EXPECT_NO_THROW(static_cast<void>(json::parse(bytes.out)));
+  EXPECT_TRUE(json::accept(bytes.out)) << bytes.out;
 }
 
 struct BadLine {
@@ -135,7 +135,7 @@ struct BadLine {
 
 TEST(CommandLine, ThatDoesNotParseIsExitCodeTwo) {
   const BadLine table[] = {
-      {{}, "a verb is wanted: config"},
+      {{}, "a verb is wanted: "},
       {{"confg"}, "unknown verb confg (did you mean \"config\"?); see strata --help"},
       {{"config"}, "a verb is wanted: check, show, keys; see strata config --help"},
       {{"config", "chek", "x"}, "unknown verb chek (did you mean \"check\"?); see strata config --help"},

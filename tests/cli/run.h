@@ -23,9 +23,9 @@ struct Outcome {
 };
 
 struct RunOptions {
-  std::string folder;                                            ///< working directory; "" = this one's
-  std::vector<std::pair<std::string, std::string>> environment;  ///< set over this process's own
-  std::string out_to;                                            ///< standard output goes to this file instead
+  std::string folder = {};                                            ///< working directory; "" = this one's
+  std::vector<std::pair<std::string, std::string>> environment = {};  ///< set over this process's own
+  std::string out_to = {};                                            ///< standard output goes to this file instead
 };
 
 /// Runs a program (found through PATH if it has no slash), waits for its end, and returns what it wrote.

@@ -390,17 +390,19 @@ HWY_INLINE void backward_tile(const AttentionBackwardTiles& t, float* tiles, con
     const int64_t real = std::min(attention_rows, rows - row);
     const int64_t seen = on_diagonal ? std::min(keys, row + real) : keys, vectors = divide_up(seen, n);
     float *p = probabilities + row * attention_tile, *ds = dscores + row * attention_tile;
-    product<4, Start::zero>(queries + row * width, width, 1, tiles + t.keys_turned, attention_tile, head_dim, vectors, p,
-                            attention_tile);
-    product<4, Start::zero>(doutputs + row * width, width, 1, tiles + t.values_turned, attention_tile, head_dim, vectors,
-                            ds, attention_tile);
+    product<4, Start::zero>(queries + row * width, width, 1, tiles + t.keys_turned, attention_tile, head_dim, vectors,
+                            p, attention_tile);
+    product<4, Start::zero>(doutputs + row * width, width, 1, tiles + t.values_turned, attention_tile, head_dim,
+                            vectors, ds, attention_tile);
     for (int64_t r = 0; r < real; ++r)
       gradient_row(p + r * attention_tile, ds + r * attention_tile, on_diagonal ? std::min(keys, row + r + 1) : keys,
                    vectors * n, lse[query + row + r] * log2_e, tiles[t.sums + query + row + r]);
     if (fresh)
-      product<4, Start::zero>(ds, attention_tile, 1, tiles + t.keys, width, seen, columns, dqueries + row * width, width);
+      product<4, Start::zero>(ds, attention_tile, 1, tiles + t.keys, width, seen, columns, dqueries + row * width,
+                              width);
     else
-      product<4, Start::sum>(ds, attention_tile, 1, tiles + t.keys, width, seen, columns, dqueries + row * width, width);
+      product<4, Start::sum>(ds, attention_tile, 1, tiles + t.keys, width, seen, columns, dqueries + row * width,
+                             width);
   }
   // Queries before a key do not see it. A group of keys starts where a group of queries does.
   for (int64_t key = 0; key < keys; key += attention_rows) {
@@ -430,8 +432,8 @@ void attention_gradients(const AttentionBackwardTask& task, float* tiles) {
       std::fill_n(tiles + t.dkeys, size, 0.0f);
       std::fill_n(tiles + t.dvalues, size, 0.0f);
       for (int64_t query = key; query < length; query += attention_tile)
-        backward_tile(t, tiles, task.lse + g * task.lse_stride, h, query, std::min(attention_tile, length - query), keys,
-                      query == key, key == 0);
+        backward_tile(t, tiles, task.lse + g * task.lse_stride, h, query, std::min(attention_tile, length - query),
+                      keys, query == key, key == 0);
       // The packed queries carry scale * log2(e); the scale belongs there.
       put_rows(tiles + t.dkeys, t.width, keys, h, ln_2, g > 0, task.dk + offset, task.stride);
       put_rows(tiles + t.dvalues, t.width, keys, h, 1, g > 0, task.dv + offset, task.stride);
@@ -494,7 +496,8 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
   const Heads a(op, input(op, tensors, 0), output(op, tensors, 0));
   STRATA_CHECK(a.tokens % a.sequence == 0 && output(op, tensors, 1).shape.elements() == a.tokens * a.heads);
   const int64_t groups = a.tokens / a.sequence * a.kv_heads;
-  const int64_t rows = attention_queries(groups, a.group, a.sequence, a.head_dim, threads), tiles = divide_up(a.sequence, rows);
+  const int64_t rows = attention_queries(groups, a.group, a.sequence, a.head_dim, threads),
+                tiles = divide_up(a.sequence, rows);
   const int64_t floats = AttentionForwardTiles(a.head_dim, a.group, rows).total;
   const auto function = HWY_DYNAMIC_DISPATCH(attention_forward);
   return make_kernel([=](Operands operands, const Launch&) {
