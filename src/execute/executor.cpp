@@ -9,6 +9,8 @@ namespace strata::execute {
 
 Executor::Executor(const step::Program& program, device::Device& device, device::Address arena)
     : program_(program), device_(device), arena_(arena), timeline_(program.tasks.size()) {
+  for (const step::Task& task : program.tasks)
+    if (!program.block_of(task)) throw input_error("this build runs programs of one rank: it has no communication yet");
   size_t widest = 0;
   for (const step::Block& block : program.blocks) {
     std::vector<PreparedOp>& prepared = blocks_.emplace_back();
@@ -30,10 +32,11 @@ void Executor::run() {
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   for (size_t t = 0; t < program_.tasks.size(); ++t) {
     const step::Task& task = program_.tasks[t];
-    const auto block_index = static_cast<size_t>(task.work.block);
+    const step::Compute& compute = std::get<step::Compute>(task.work);
+    const auto block_index = static_cast<size_t>(compute.block);
     const step::Block& block = program_.blocks[block_index];
     const step::BufferId* buffers = program_.buffer_lists.data() + task.buffers.begin;
-    const device::Launch launch{task.work.unit, task.micro_batch};
+    const device::Launch launch{compute.unit, task.micro_batch};
     step::Span& span = timeline_[t];
     span = {static_cast<step::TaskId>(t), task.stream, seconds(), 0};
     for (const PreparedOp& op : blocks_[block_index]) {

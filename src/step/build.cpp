@@ -6,6 +6,7 @@
 #include "job/batch.h"
 #include "step/blocks.h"
 #include "step/check.h"
+#include "machine/levels.h"
 #include "step/lowering.h"
 #include "step/schedules/schedule.h"
 
@@ -18,9 +19,11 @@ Program build(const Request& request, Goal goal, const device::Planner& planner)
   add_states(lowering);
   add_unit_blocks(lowering);
   const auto micro_batches = lowering.program.micro_batches;
+  Sharding sharding(lowering);
   for (const ScheduleSlot& slot : goal == Goal::train ? one_f_one_b(0, 1, micro_batches) : forward_only(micro_batches))
-    add_slot(lowering, slot.phase, slot.micro_batch);
-  if (goal == Goal::train) add_update(lowering);
+    add_slot(lowering, sharding, slot.phase, slot.micro_batch);
+  if (goal == Goal::train) add_update(lowering, sharding);
+  if (goal != Goal::generate) sharding.reduce_losses();
   link(lowering.program);
   place_memory(lowering.program, request.front_bytes);
   check(lowering.program);
@@ -37,6 +40,31 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
   program.batch = goal == Goal::generate ? 1 : request.job.batch.micro;
   program.sequence = goal == Goal::generate ? request.generate_rows : request.job.batch.sequence;
   for (const model::Unit& unit : units) program.unit_names.push_back(unit.name);
+
+  const job::Job& job = request.job;
+  if (job.mesh.tensor * job.mesh.pipeline > 1)
+    throw input_error("mesh.tensor = {}, mesh.pipeline = {}: the step program of tensor and pipeline ranks is not built yet; set both to 1",
+                      job.mesh.tensor, job.mesh.pipeline);
+  if (job.mesh.levels.empty() && !job.run.machine.empty())
+    throw input_error("run.machine = \"{}\": machine files are not read yet; give mesh.levels", job.run.machine);
+  const auto levels = job.mesh.levels.empty() ? machine::one_host(request.ranks)
+                                              : machine::fill_levels(job.mesh.levels, request.ranks, "mesh.levels");
+  for (const machine::Level& level : levels) {
+    placement.widths.push_back(level.width);
+    program.level_names.push_back(level.name);
+  }
+  placement.position = layout::coordinates(placement.widths, request.rank);
+  placement.reach = job::resolve_placement(job, program.level_names);
+}
+
+int64_t Lowering::elements(const model::Unit& unit) const {
+  // The optimizer reaches furthest: its shards are the finest cut.
+  return round_up(unit.elements, ops::grain * placement.shards(placement.reach.optimizer));
+}
+
+int Lowering::gradient_reach(const model::Unit& unit) const {
+  const bool tied_table = request.job.model.tied && unit.kind == model::UnitKind::embedding;
+  return tied_table ? 0 : placement.reach.gradients;
 }
 
 BlockId Lowering::add_block(Block block) {
@@ -76,12 +104,25 @@ BufferKind kind_of(Role role) {
 
 }  // namespace
 
+BufferId Lowering::add_buffer(BufferKind kind, Role role, int unit, int micro_batch, int64_t bytes) {
+  program.buffers.push_back({.kind = kind, .role = role, .bytes = bytes, .unit = unit, .micro_batch = micro_batch});
+  return static_cast<BufferId>(program.buffers.size()) - 1;
+}
+
+BufferId Lowering::add_view(BufferId owner, layout::Cut outer, layout::Cut inner, DType dtype) {
+  if (outer == inner) return owner;
+  Buffer view = program.buffers[static_cast<size_t>(owner)];
+  STRATA_CHECK(view.within < 0 && view.bytes == outer.elements * size_of(dtype));
+  view.within = owner;
+  view.begin = (inner.begin - outer.begin) * size_of(dtype);
+  view.bytes = inner.elements * size_of(dtype);
+  view.micro_batch = -2;  // found by no role
+  program.buffers.push_back(view);
+  return static_cast<BufferId>(program.buffers.size()) - 1;
+}
+
 BufferId Lowering::buffer(Role role, int unit, int micro_batch, int64_t bytes) {
-  const auto add = [&] {
-    program.buffers.push_back({kind_of(role), role, bytes, -1, unit, micro_batch});
-    return static_cast<BufferId>(program.buffers.size()) - 1;
-  };
-  if (role == Role::temporary) return add();  // scratch belongs to one task alone
+  if (role == Role::temporary) return add_buffer(kind_of(role), role, unit, micro_batch, bytes);  // of one task alone
 
   // Which of the unit's neighbours, if any, it is shared with; and what it is of one step only.
   switch (role) {
@@ -105,18 +146,41 @@ BufferId Lowering::buffer(Role role, int unit, int micro_batch, int64_t bytes) {
     case Role::logits: unit = -1; break;
     default: break;
   }
+  if (const auto bound = bound_.find({role, unit}); bound != bound_.end()) return bound->second;
   const auto [at, fresh] = buffers_.try_emplace({role, unit, micro_batch}, -1);
-  if (fresh) at->second = add();
+  if (fresh && role == Role::loss && micro_batch >= 0) {
+    // One vector of losses, so that one message sums them over the ranks.
+    const BufferId all = buffer(Role::loss, -1, -1, program.micro_batches * bytes);
+    at->second = add_buffer(kind_of(role), role, unit, micro_batch, bytes);
+    Buffer& view = program.buffers[static_cast<size_t>(at->second)];
+    view.within = all;
+    view.begin = micro_batch * bytes;
+  } else if (fresh) {
+    at->second = add_buffer(kind_of(role), role, unit, micro_batch, bytes);
+  }
   const Buffer& found = program.buffers[static_cast<size_t>(at->second)];
   STRATA_CHECK(bytes <= found.bytes, "{} of unit {} needs {} bytes, its buffer has {}", ops::name_of(role), unit, bytes,
                found.bytes);
   return at->second;
 }
 
+void Lowering::add_transfer(const Transfer& transfer, int micro_batch, BufferId in, BufferId out, BufferId secondary) {
+  if (transfer.group == 1) return;
+  Task task;
+  task.work = transfer;
+  task.micro_batch = micro_batch;
+  task.stream = transfer.last_level;  // a stream a level: the outermost one that the transfer crosses
+  task.buffers.begin = static_cast<int32_t>(program.buffer_lists.size());
+  for (BufferId id : {in, out, secondary})
+    if (id >= 0) program.buffer_lists.push_back(id);
+  task.buffers.end = static_cast<int32_t>(program.buffer_lists.size());
+  program.tasks.push_back(task);
+}
+
 void Lowering::add_compute(BlockId block_id, int unit, int micro_batch) {
   const Block& block = program.blocks[static_cast<size_t>(block_id)];
   Task task;
-  task.work = {block_id, unit};
+  task.work = Compute{block_id, unit};
   task.micro_batch = micro_batch;
   task.buffers.begin = static_cast<int32_t>(program.buffer_lists.size());
   for (const Formal& formal : block.formals)
@@ -126,9 +190,11 @@ void Lowering::add_compute(BlockId block_id, int unit, int micro_batch) {
 }
 
 void add_states(Lowering& lowering) {
+  const Placement& place = lowering.placement;
   const model::Config& config = lowering.request.job.model;
   for (const model::Unit& unit : lowering.units)
-    lowering.buffer(Role::parameter, unit.index, -1, unit.elements * size_of(lowering.compute()));
+    lowering.buffer(Role::parameter, unit.index, -1,
+                    lowering.elements(unit) / place.shards(place.reach.weights) * size_of(lowering.compute()));
   if (!config.learned_positions() && config.rotary_dims() > 0) {
     // All goals see one table, as long as the model's longest sequence.
     lowering.buffer(Role::constant, -1, -1, config.sequence * config.rotary_dims() * size_of(DType::f32));
@@ -140,8 +206,9 @@ void add_states(Lowering& lowering) {
                         config.sequence * 2 * config.kv_heads * config.head_dim * size_of(lowering.compute()));
   if (lowering.goal != Goal::train) return;
   for (const model::Unit& unit : lowering.units) {
-    lowering.buffer(Role::moment1, unit.index, -1, unit.elements * size_of(DType::f32));
-    lowering.buffer(Role::moment2, unit.index, -1, unit.elements * size_of(DType::f32));
+    const int64_t bytes = lowering.elements(unit) / place.shards(place.reach.optimizer) * size_of(DType::f32);
+    lowering.buffer(Role::moment1, unit.index, -1, bytes);
+    lowering.buffer(Role::moment2, unit.index, -1, bytes);
   }
 }
 
@@ -151,8 +218,8 @@ void add_unit_blocks(Lowering& lowering) {
     UnitBlocks& blocks = lowering.blocks_of(unit);
     if (blocks.forward >= 0) continue;  // an equal layer came before
     UnitLowering unit_lowering = lower_unit(lowering.request, unit, dimensions, lowering.goal);
-    const FormalBytes bytes{unit.elements * size_of(lowering.compute()), unit.elements * size_of(DType::f32),
-                            unit_lowering.saved_bytes};
+    const int64_t elements = lowering.elements(unit);
+    const FormalBytes bytes{elements * size_of(lowering.compute()), elements * size_of(DType::f32), unit_lowering.saved_bytes};
     const std::string name(model::name_of(unit.kind));
     blocks.forward = lowering.add_block(make_block(name + "/forward", Phase::forward, unit_lowering.forward,
                                                    unit_lowering.tensors, bytes, lowering.planner));
@@ -177,7 +244,7 @@ void add_unit_blocks(Lowering& lowering) {
       clear(end, parameter.offset);
       end = parameter.offset + parameter.shape.elements();
     }
-    clear(end, unit.elements);
+    clear(end, elements);
     blocks.backward_first = lowering.add_block(make_block(name + "/backward first", Phase::backward, std::move(first),
                                                           unit_lowering.tensors, bytes, lowering.planner));
     if (lowering.program.micro_batches > 1)
@@ -186,15 +253,21 @@ void add_unit_blocks(Lowering& lowering) {
   }
 }
 
-void add_slot(Lowering& lowering, Phase phase, int micro_batch) {
+void add_slot(Lowering& lowering, Sharding& sharding, Phase phase, int micro_batch) {
+  const auto run = [&](const model::Unit& unit, BlockId block) {
+    sharding.before(unit, block, micro_batch);
+    lowering.add_compute(block, unit.index, micro_batch);
+  };
   if (phase == Phase::forward) {
-    for (const model::Unit& unit : lowering.units)
-      lowering.add_compute(lowering.blocks_of(unit).forward, unit.index, micro_batch);
+    for (const model::Unit& unit : lowering.units) run(unit, lowering.blocks_of(unit).forward);
     return;
   }
   for (auto unit = lowering.units.rbegin(); unit != lowering.units.rend(); ++unit) {
     const UnitBlocks& blocks = lowering.blocks_of(*unit);
-    lowering.add_compute(micro_batch == 0 ? blocks.backward_first : blocks.backward_next, unit->index, micro_batch);
+    // Where each micro-batch's gradient is reduced by itself, none is added to in place.
+    const bool whole = lowering.placement.shards(lowering.gradient_reach(*unit)) == 1;
+    run(*unit, micro_batch == 0 || !whole ? blocks.backward_first : blocks.backward_next);
+    sharding.after_backward(*unit, micro_batch);
   }
 }
 

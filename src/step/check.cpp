@@ -16,18 +16,19 @@ void no_read_before_write(const Program& program) {
   for (size_t b = 0; b < program.buffers.size(); ++b)
     written[b] = program.buffers[b].persistent() || program.buffers[b].kind == BufferKind::input;
   for (const Task& task : program.tasks) {
-    const Block& block = program.blocks[static_cast<size_t>(task.work.block)];
-    STRATA_CHECK(task.buffers.end - task.buffers.begin == static_cast<int32_t>(block.formals.size()));
-    for (size_t f = 0; f < block.formals.size(); ++f) {
-      const auto b = static_cast<size_t>(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + f]);
-      const Formal& formal = block.formals[f];
-      STRATA_CHECK(formal.bytes <= program.buffers[b].bytes, "{}: formal {}", block.name, ops::name_of(formal.role));
-      STRATA_CHECK(!formal.read || written[b], "{} of micro-batch {} reads {} before it is written", block.name,
-                   task.micro_batch, ops::name_of(formal.role));
+    const Block* block = program.block_of(task);
+    const std::vector<Access> accesses = program.accesses(task);
+    STRATA_CHECK(!block || accesses.size() == block->formals.size());
+    for (size_t i = 0; i < accesses.size(); ++i) {
+      const Buffer& buffer = program.buffers[static_cast<size_t>(accesses[i].buffer)];
+      STRATA_CHECK(!block || block->formals[i].bytes <= buffer.bytes, "{}: formal {}", block->name,
+                   ops::name_of(block->formals[i].role));
+      STRATA_CHECK(!accesses[i].read || written[static_cast<size_t>(program.owner(accesses[i].buffer))],
+                   "{} of micro-batch {} reads {} before it is written", block ? block->name : "a transfer", task.micro_batch,
+                   ops::name_of(buffer.role));
     }
-    for (size_t f = 0; f < block.formals.size(); ++f)
-      if (block.formals[f].written)
-        written[static_cast<size_t>(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + f])] = true;
+    for (const Access& access : accesses)
+      if (access.written) written[static_cast<size_t>(program.owner(access.buffer))] = true;
   }
 }
 
@@ -42,6 +43,12 @@ void no_overlap(const Program& program) {
   std::vector<Event> events;
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
+    if (buffer.within >= 0) {
+      const Buffer& owner = program.buffers[static_cast<size_t>(buffer.within)];
+      STRATA_CHECK(owner.within < 0 && buffer.begin >= 0 && buffer.begin + buffer.bytes <= owner.bytes);
+      STRATA_CHECK(buffer.offset == owner.offset + buffer.begin);
+      continue;
+    }
     STRATA_CHECK(buffer.offset >= 0 && buffer.offset % device::alignment == 0);
     STRATA_CHECK(buffer.offset + buffer.bytes <= program.arena_bytes);
     if (buffer.persistent()) {

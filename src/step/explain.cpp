@@ -9,6 +9,7 @@
 
 #include "core/text.h"
 #include "job/batch.h"
+#include "job/placement.h"
 #include "model/config.h"
 #include "model/unit.h"
 #include "step/memory.h"
@@ -21,7 +22,8 @@ namespace {
 
 std::vector<int64_t> runs_of_blocks(const Program& program) {
   std::vector<int64_t> runs(program.blocks.size());
-  for (const Task& task : program.tasks) ++runs[static_cast<size_t>(task.work.block)];
+  for (const Task& task : program.tasks)
+    if (const auto* compute = std::get_if<Compute>(&task.work)) ++runs[static_cast<size_t>(compute->block)];
   return runs;
 }
 
@@ -52,7 +54,8 @@ std::string op_text(const Block& block, const ops::Op& op) {
 std::vector<std::string> schedule_items(const Program& program) {
   std::vector<std::string> items;
   for (const Task& task : program.tasks) {
-    const Phase phase = program.blocks[static_cast<size_t>(task.work.block)].phase;
+    if (!program.block_of(task)) continue;
+    const Phase phase = program.block_of(task)->phase;
     std::string item = phase == Phase::update ? "update"
                                               : fmt::format("{}{}", phase == Phase::forward ? "F" : "B", task.micro_batch);
     if (items.empty() || items.back() != item) items.push_back(std::move(item));
@@ -62,10 +65,47 @@ std::vector<std::string> schedule_items(const Program& program) {
 
 std::string task_text(const Program& program, TaskId id) {
   const Task& task = program.tasks[static_cast<size_t>(id)];
-  std::string text = program.blocks[static_cast<size_t>(task.work.block)].name;
-  if (task.work.unit >= 0) text += fmt::format(" of {}", program.unit_names[static_cast<size_t>(task.work.unit)]);
+  const auto* compute = std::get_if<Compute>(&task.work);
+  const auto* transfer = std::get_if<Transfer>(&task.work);
+  std::string text = compute ? program.block_of(task)->name
+                             : fmt::format("{} of {}", name_of(transfer->collective), name_of(transfer->purpose));
+  const int32_t unit = compute ? compute->unit : transfer->unit;
+  if (unit >= 0) text += fmt::format(" of {}", program.unit_names[static_cast<size_t>(unit)]);
   if (task.micro_batch >= 0) text += fmt::format(", micro-batch {}", task.micro_batch);
   return text;
+}
+
+/// Transfers that differ only in unit and micro-batch, together.
+struct TransferGroup {
+  Transfer transfer;  ///< its `elements` are the whole group's
+  int64_t runs = 0;
+};
+
+std::vector<TransferGroup> transfer_groups(const Program& program) {
+  std::vector<TransferGroup> groups;
+  for (const Task& task : program.tasks) {
+    const auto* t = std::get_if<Transfer>(&task.work);
+    if (!t) continue;
+    const auto same = [&](const TransferGroup& g) {
+      return g.transfer.collective == t->collective && g.transfer.purpose == t->purpose &&
+             g.transfer.first_level == t->first_level && g.transfer.last_level == t->last_level;
+    };
+    auto found = std::find_if(groups.begin(), groups.end(), same);
+    if (found == groups.end()) {
+      groups.push_back({*t, 0});
+      found = groups.end() - 1;
+      found->transfer.elements = 0;
+    }
+    found->transfer.elements += t->elements;
+    ++found->runs;
+  }
+  return groups;
+}
+
+std::string levels_text(const Program& program, const Transfer& transfer) {
+  std::vector<std::string> names;
+  for (int32_t l = transfer.first_level; l < transfer.last_level; ++l) names.push_back(program.level_names[static_cast<size_t>(l)]);
+  return fmt::format("{}", fmt::join(names, "+"));
 }
 
 int64_t scratch_of(const Block& block) {
@@ -88,6 +128,10 @@ std::string explain(const Request& request, const Program& program) {
        model.preset, human_count(static_cast<double>(model::parameter_count(model))), model.layers, model.hidden, model.heads,
        program.sequence, model.vocab);
   if (program.goal != Goal::generate) line("  batch   {}", job::describe(job::resolve_batch(request.job, request.ranks)));
+  if (request.ranks > 1) {
+    const job::Sharding reach = job::resolve_placement(request.job, program.level_names);
+    line("  states  {}", job::describe(reach, program.level_names));
+  }
   line("  kept    recompute {}", job::name_of(request.job.schedule.recompute));
   line("  work    {}FLOP on this rank{}; attention's masked half not counted", human_count(program.flops()),
        program.recompute_flops() > 0 ? fmt::format(", {}FLOP of them made again", human_count(program.recompute_flops())) : "");
@@ -112,6 +156,13 @@ std::string explain(const Request& request, const Program& program) {
     row += " " + items[i];
   }
   line("{}", row);
+
+  if (const auto groups = transfer_groups(program); !groups.empty()) {
+    line("\nTransfers of a step on this rank (vector: the whole that is gathered or reduced, all runs together)");
+    for (const auto& [transfer, number] : groups)
+      line("  {:<14} {:<16} over {:<20} {:>5} ranks   {:>5}x   vector {}", name_of(transfer.collective), name_of(transfer.purpose),
+           levels_text(program, transfer), transfer.group, number, human_bytes(transfer.elements * size_of(transfer.dtype)));
+  }
 
   const MemoryPeak peak = memory_peak(program);
   line("\nMemory: {} in one allocation, {} of it kept from step to step", human_bytes(program.arena_bytes),
@@ -157,6 +208,11 @@ Json explain_json(const Request& request, const Program& program) {
                               {"scratch_bytes", scratch_of(block)}, {"ops", ops}});
   }
   json["schedule"] = schedule_items(program);
+  json["transfers"] = Json::array();
+  for (const auto& [transfer, number] : transfer_groups(program))
+    json["transfers"].push_back({{"collective", name_of(transfer.collective)}, {"purpose", name_of(transfer.purpose)},
+                                 {"levels", levels_text(program, transfer)}, {"group", transfer.group}, {"runs", number},
+                                 {"vector_bytes", transfer.elements * size_of(transfer.dtype)}});
   json["tasks"] = program.tasks.size();
   Json by_kind;
   for (int k = 0; k < buffer_kinds; ++k) by_kind[std::string(name_of(static_cast<BufferKind>(k)))] = peak.by_kind[static_cast<size_t>(k)];

@@ -13,16 +13,14 @@ void link(Program& program) {
   std::vector<History> history(program.buffers.size());
   for (TaskId id = 0; id < static_cast<TaskId>(program.tasks.size()); ++id) {
     Task& task = program.tasks[static_cast<size_t>(id)];
-    const Block& block = program.blocks[static_cast<size_t>(task.work.block)];
     std::vector<TaskId> after;
     const auto wait_for = [&](TaskId other) {
       if (other >= 0 && program.tasks[static_cast<size_t>(other)].stream != task.stream) after.push_back(other);
     };
-    for (size_t f = 0; f < block.formals.size(); ++f) {
-      const Formal& formal = block.formals[f];
-      History& h = history[static_cast<size_t>(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + f])];
+    for (const Access& access : program.accesses(task)) {
+      History& h = history[static_cast<size_t>(program.owner(access.buffer))];
       wait_for(h.writer);
-      if (formal.written) {
+      if (access.written) {
         for (TaskId reader : h.readers) wait_for(reader);
         h = {id, {}};
       } else {

@@ -6,6 +6,8 @@
 #include <tuple>
 #include <vector>
 
+#include "job/placement.h"
+#include "layout/cuts.h"
 #include "model/unit.h"
 #include "step/blocks.h"
 #include "step/program.h"
@@ -21,6 +23,18 @@ struct UnitBlocks {
   BlockId norm = -1, update = -1;
 };
 
+/// Where the rank stands among its data-parallel peers, and how far each state reaches over the machine's levels.
+struct Placement {
+  layout::Widths widths;          ///< of the levels, innermost first
+  std::vector<int64_t> position;  ///< of the rank within each
+  job::Sharding reach;
+
+  int levels() const { return static_cast<int>(widths.size()); }
+  int64_t shards(int levels_reached) const { return layout::shards(widths, levels_reached); }
+  /// Ranks that take part in a transfer over levels [first, last).
+  int64_t group(int first, int last) const { return shards(last) / shards(first); }
+};
+
 class Lowering {
  public:
   Lowering(const Request& request, Goal goal, const device::Planner& planner);
@@ -29,29 +43,75 @@ class Lowering {
   const Goal goal;
   const device::Planner& planner;
   const std::vector<model::Unit> units;
+  Placement placement;
   std::array<UnitBlocks, 3> blocks;  ///< by model::UnitKind
   Program program;
   DType compute() const { return request.job.precision.compute; }
 
   UnitBlocks& blocks_of(const model::Unit& unit) { return blocks[static_cast<size_t>(unit.kind)]; }
+  /// Elements of the unit's flat vector, padded so that every cut is a whole number of grains.
+  int64_t elements(const model::Unit& unit) const;
+  /// Over how many levels the unit's gradient accumulators are cut. A tied table's are whole: its two gradients are added
+  /// before they are reduced.
+  int gradient_reach(const model::Unit& unit) const;
+
   BlockId add_block(Block block);
   /// Appends a task that runs `block` for a unit (-1: of none) and micro-batch (-1: of none), its formals bound by role.
   void add_compute(BlockId block, int unit, int micro_batch);
+  /// Appends a transfer, unless its group is one rank. `secondary`: -1 or the copy that a gather fills as well.
+  void add_transfer(const Transfer& transfer, int micro_batch, BufferId in, BufferId out, BufferId secondary = -1);
   /// The buffer that a formal of this role means for a unit and micro-batch; made at first use.
   BufferId buffer(ops::Role role, int unit, int micro_batch, int64_t bytes);
+  /// A buffer of its own, known to no role.
+  BufferId add_buffer(BufferKind kind, ops::Role role, int unit, int micro_batch, int64_t bytes);
+  /// A view of `elements` of 4- or 2-byte values within a buffer that holds the cut `outer` of the same vector.
+  BufferId add_view(BufferId owner, layout::Cut outer, layout::Cut inner, DType dtype);
+  /// From now on tasks of this unit see this buffer for its parameters or gradient.
+  void bind(ops::Role role, int unit, BufferId id) { bound_[{role, unit}] = id; }
 
  private:
   std::map<std::tuple<ops::Role, int, int>, BufferId> buffers_;
+  std::map<std::pair<ops::Role, int>, BufferId> bound_;
 };
 
 /// blocks.cpp's result, as blocks of the program, for each kind of unit.
 void add_unit_blocks(Lowering& lowering);
 /// Persistent buffers, in the order in which all goals share them.
 void add_states(Lowering& lowering);
+
+/// sharding.cpp: the placement's transfers around one unit's tasks. DDP, ZeRO, HSDP, MiCS, ZeRO++ and zero-topo are here.
+class Sharding {
+ public:
+  explicit Sharding(Lowering& lowering);
+  /// Weights that the block, about to run for the unit, reads.
+  void before(const model::Unit& unit, BlockId block, int micro_batch);
+  /// Gradients that its backward has written.
+  void after_backward(const model::Unit& unit, int micro_batch);
+  /// Accumulated gradients outwards, once a step; for a tied table only after its two gradients are one.
+  void reduce_outwards(const model::Unit& unit);
+  /// From here on the update sees each unit's optimizer shard of gradients and weights.
+  void bind_optimizer_shards();
+  /// The sums that every rank needs: norm before the clip, losses at the end.
+  void reduce_norm();
+  void reduce_losses();
+
+ private:
+  void gather_update(const model::Unit& unit);
+  void gather(const model::Unit& unit, Phase phase, int micro_batch);
+  BufferId weights(const model::Unit& unit);
+  BufferId accumulators(const model::Unit& unit);
+  BufferId gradient_shard(const model::Unit& unit);
+
+  Lowering& lowering_;
+  int whole_for_ = -1;             ///< unit whose gathered weights are still there
+  std::vector<bool> current_;      ///< by unit: weights are those of the last update
+  std::vector<BufferId> secondary_;///< by unit: -1 until its first gather
+};
+
 /// Tasks for one slot of the schedule.
-void add_slot(Lowering& lowering, Phase phase, int micro_batch);
+void add_slot(Lowering& lowering, Sharding& sharding, Phase phase, int micro_batch);
 /// update.cpp: tied gradients, norm, clip, optimizer.
-void add_update(Lowering& lowering);
+void add_update(Lowering& lowering, Sharding& sharding);
 /// link.cpp: dependencies between streams from reads and writes in program order.
 void link(Program& program);
 /// memory.cpp: offsets for all buffers; those of the step behind `front_bytes` (Request) and what persists.

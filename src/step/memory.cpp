@@ -17,7 +17,7 @@ std::vector<Interval> lives(const Program& program) {
   for (int64_t t = 0; t < tasks; ++t) {
     const Task& task = program.tasks[static_cast<size_t>(t)];
     for (int32_t i = task.buffers.begin; i < task.buffers.end; ++i) {
-      Interval& life = result[static_cast<size_t>(program.buffer_lists[static_cast<size_t>(i)])];
+      Interval& life = result[static_cast<size_t>(program.owner(program.buffer_lists[static_cast<size_t>(i)]))];
       life.begin = std::min(life.begin, t);
       life.end = std::max(life.end, t);
     }
@@ -38,6 +38,7 @@ void place_memory(Program& program, int64_t front_bytes) {
   std::vector<size_t> owner;
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     Buffer& buffer = program.buffers[b];
+    if (buffer.within >= 0) continue;  // follows its owner, below
     if (buffer.persistent()) {
       buffer.offset = front;
       front += round_up(buffer.bytes, device::alignment);
@@ -51,6 +52,8 @@ void place_memory(Program& program, int64_t front_bytes) {
   program.persistent_bytes = front;
   program.arena_bytes = front + place(moving);
   for (size_t i = 0; i < moving.size(); ++i) program.buffers[owner[i]].offset = front + moving[i].offset;
+  for (Buffer& buffer : program.buffers)
+    if (buffer.within >= 0) buffer.offset = program.buffers[static_cast<size_t>(buffer.within)].offset + buffer.begin;
 }
 
 MemoryPeak memory_peak(const Program& program) {
@@ -61,6 +64,7 @@ MemoryPeak memory_peak(const Program& program) {
   std::vector<std::vector<size_t>> starts(static_cast<size_t>(tasks)), ends(static_cast<size_t>(tasks));
   for (size_t b = 0; b < program.buffers.size(); ++b) {
     const Buffer& buffer = program.buffers[b];
+    if (buffer.within >= 0) continue;
     if (buffer.persistent()) {
       persistent[static_cast<size_t>(buffer.kind)] += round_up(buffer.bytes, device::alignment);
     } else {

@@ -9,7 +9,8 @@
 
 namespace strata::step {
 
-/// First and last task that uses each buffer (inputs from the first task on, results to the last).
+/// First and last task that uses each buffer (inputs from the first task on, results to the last). A view counts
+/// for its owner and has an empty life.
 std::vector<Interval> lives(const Program& program);
 
 struct MemoryPeak {

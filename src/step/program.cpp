@@ -35,6 +35,9 @@ std::string_view name_of(BufferKind kind) {
     case BufferKind::activation_gradient: return "activation_gradient";
     case BufferKind::saved: return "saved";
     case BufferKind::scratch: return "scratch";
+    case BufferKind::gathered_weights: return "gathered_weights";
+    case BufferKind::secondary: return "secondary";
+    case BufferKind::gradient_parts: return "gradient_parts";
   }
   return "?";
 }
@@ -46,15 +49,65 @@ const Buffer& Program::find(ops::Role role, int unit, int micro_batch) const {
   return buffers.front();
 }
 
+std::string_view name_of(Collective collective) {
+  switch (collective) {
+    case Collective::all_gather: return "all_gather";
+    case Collective::reduce_scatter: return "reduce_scatter";
+    case Collective::all_reduce: return "all_reduce";
+  }
+  return "?";
+}
+
+std::string_view name_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::weights_forward: return "weights_forward";
+    case Purpose::weights_backward: return "weights_backward";
+    case Purpose::gradients: return "gradients";
+    case Purpose::reduction: return "reduction";
+    case Purpose::update: return "update";
+    case Purpose::norm: return "norm";
+    case Purpose::loss: return "loss";
+  }
+  return "?";
+}
+
+BufferId Program::owner(BufferId buffer) const {
+  const BufferId within = buffers[static_cast<size_t>(buffer)].within;
+  return within < 0 ? buffer : within;
+}
+
+const Block* Program::block_of(const Task& task) const {
+  const auto* compute = std::get_if<Compute>(&task.work);
+  return compute ? &blocks[static_cast<size_t>(compute->block)] : nullptr;
+}
+
+std::vector<Access> Program::accesses(const Task& task) const {
+  std::vector<Access> result;
+  const Block* block = block_of(task);
+  for (int32_t i = task.buffers.begin; i < task.buffers.end; ++i) {
+    const auto position = static_cast<size_t>(i - task.buffers.begin);
+    const BufferId buffer = buffer_lists[static_cast<size_t>(i)];
+    if (block != nullptr) {
+      result.push_back({buffer, block->formals[position].read, block->formals[position].written});
+    } else {
+      const bool in = position == 0;
+      result.push_back({buffer, in || std::get<Transfer>(task.work).accumulate, !in});
+    }
+  }
+  return result;
+}
+
 double Program::flops() const {
   double sum = 0;
-  for (const Task& task : tasks) sum += blocks[static_cast<size_t>(task.work.block)].cost.flops;
+  for (const Task& task : tasks)
+    if (const Block* block = block_of(task)) sum += block->cost.flops;
   return sum;
 }
 
 double Program::recompute_flops() const {
   double sum = 0;
-  for (const Task& task : tasks) sum += blocks[static_cast<size_t>(task.work.block)].recompute_flops;
+  for (const Task& task : tasks)
+    if (const Block* block = block_of(task)) sum += block->recompute_flops;
   return sum;
 }
 

@@ -33,9 +33,12 @@ enum class BufferKind : uint8_t {
   activation_gradient,  ///< and what it gets back
   saved,                ///< kept from a unit's forward to its backward
   scratch,              ///< inside one task: temporaries and library workspace
+  gathered_weights,     ///< a unit's whole weights, for as long as a task needs them
+  secondary,            ///< a second, narrower sharded copy of the weights for later gathers of the same step
+  gradient_parts,       ///< a unit's whole gradient of one micro-batch, before it is reduced into the accumulators' shard
 };
 std::string_view name_of(BufferKind kind);
-inline constexpr int buffer_kinds = 11;
+inline constexpr int buffer_kinds = 14;
 
 using BufferId = int32_t;
 using BlockId = int32_t;
@@ -47,6 +50,8 @@ struct Buffer {
   int64_t bytes = 0;
   int64_t offset = -1;   ///< in the arena; set by memory.cpp only
   int32_t unit = -1, micro_batch = -1;  ///< -1: of the whole step
+  BufferId within = -1;  ///< a view into another buffer, `begin` bytes from its start: takes no memory of its own
+  int64_t begin = 0;
   bool persistent() const { return kind <= BufferKind::cache; }
 };
 
@@ -78,15 +83,49 @@ struct Compute {
   int32_t unit;  ///< index in the model; -1: of no unit
 };
 
+enum class Collective : uint8_t { all_gather, reduce_scatter, all_reduce };
+std::string_view name_of(Collective collective);
+
+/// What a transfer is for: wires, ledgers and traces tell these apart.
+enum class Purpose : uint8_t {
+  weights_forward,   ///< weights gathered for a forward
+  weights_backward,  ///< and for a backward
+  gradients,         ///< one micro-batch's gradient reduced up to the gradients' level
+  reduction,         ///< accumulated gradients reduced outwards, once a step
+  update,            ///< new weights gathered from the optimizer's level in, at their first use in the next step
+  norm,              ///< the gradient norm's wide sum
+  loss,              ///< losses, to report
+};
+std::string_view name_of(Purpose purpose);
+
+/// One collective over the data-parallel ranks that share all coordinates but those of levels [first, last). Buffers of the
+/// task: in, out, and for a gather that fills the secondary copy, that.
+struct Transfer {
+  Collective collective;
+  Purpose purpose;
+  int32_t first_level, last_level;
+  int64_t group;          ///< ranks taking part
+  int64_t elements;       ///< of the whole vector: gathered, or before it is scattered
+  DType dtype;            ///< of the values at either end
+  bool accumulate = false;///< a reduction that is added to what `out` holds
+  int32_t unit = -1;
+};
+
 /// Streams: 0 computes; the others carry one level's transfers each.
 using StreamId = int32_t;
 
 struct Task {
-  Compute work;
+  std::variant<Compute, Transfer> work;
   int32_t micro_batch = -1;
   StreamId stream = 0;
-  Slice buffers;  ///< in Program::buffer_lists: what the block's formals are, in order
+  Slice buffers;  ///< in Program::buffer_lists: what the block's formals are, in order; see Transfer for transfers
   Slice after;    ///< in Program::edges: tasks of other streams that must be done first; a stream runs in order anyway
+};
+
+/// One buffer as a task uses it.
+struct Access {
+  BufferId buffer;
+  bool read, written;
 };
 
 struct Program {
@@ -99,6 +138,7 @@ struct Program {
   std::vector<BufferId> buffer_lists;
   std::vector<TaskId> edges;
   std::vector<std::string> unit_names;
+  std::vector<std::string> level_names;  ///< of the machine, innermost first
 
   int32_t micro_batches = 0;
   bool inspect = false;  ///< Request::inspect
@@ -106,6 +146,12 @@ struct Program {
 
   /// The one buffer of this role, unit and micro-batch; throws InternalError if there is none.
   const Buffer& find(ops::Role role, int unit = -1, int micro_batch = -1) const;
+  /// The buffers of a task and how it uses them, in the order of its list.
+  std::vector<Access> accesses(const Task& task) const;
+  /// The buffer whose memory a buffer is in: itself, unless it is a view.
+  BufferId owner(BufferId buffer) const;
+  /// The block of a compute task; nullptr for a transfer.
+  const Block* block_of(const Task& task) const;
   double flops() const;            ///< of one step
   double recompute_flops() const;  ///< the part spent on remaking
 };

@@ -1,8 +1,9 @@
 // linear and its backward, against plain loops in double.
 
 #include <algorithm>
-#include <optional>
+#include <cmath>
 
+#include "core/error.h"
 #include "device/trial.h"
 
 namespace strata::device {

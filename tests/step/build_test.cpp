@@ -44,7 +44,7 @@ TEST_P(Build, EqualLayersShareOneBlock) {
   const Program p = program(small_job(GetParam()));
   int layer_forwards = 0, runs = 0;
   for (const Block& block : p.blocks) layer_forwards += block.name == "layer/forward";
-  for (const Task& task : p.tasks) runs += p.blocks[static_cast<size_t>(task.work.block)].name == "layer/forward";
+  for (const Task& task : p.tasks) runs += p.block_of(task)->name == "layer/forward";
   EXPECT_EQ(layer_forwards, 1);
   EXPECT_EQ(runs, 3 * 2);
 }
@@ -85,7 +85,7 @@ TEST_P(Build, GoalsShareTheFrontOfTheArena) {
         EXPECT_EQ(buffer.bytes, train.find(buffer.role, buffer.unit).bytes);
       }
   for (const Task& task : evaluate.tasks)
-    EXPECT_EQ(evaluate.blocks[static_cast<size_t>(task.work.block)].phase, Phase::forward);
+    EXPECT_EQ(evaluate.block_of(task)->phase, Phase::forward);
 }
 
 TEST_P(Build, PeakIsTheArena) {
@@ -101,7 +101,7 @@ TEST_P(Build, FlopsFollowTheClosedForm) {
   const job::Job job = small_job(GetParam());
   const Program p = program(job);
   double gemm = 0;
-  for (const Task& task : p.tasks) gemm += p.blocks[static_cast<size_t>(task.work.block)].cost.gemm_flops;
+  for (const Task& task : p.tasks) gemm += p.block_of(task)->cost.gemm_flops;
   const model::Config& m = job.model;
   const double tokens = 8 * 32;
   double weights = static_cast<double>(m.padded_vocab() * m.hidden);

@@ -1,6 +1,7 @@
 // The gradient norm as a wide integer sum, and clipping.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/grad_norm.cpp"
+#include <algorithm>
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
 #include <hwy/highway.h>

@@ -4,21 +4,20 @@
 
 #include <omp.h>
 
-#include <algorithm>
 #include <cstdint>
 
 namespace strata::device::cpu {
 
-/// Calls body(begin, end) on ranges that cover [0, count), at most one a thread. Work of fewer than `least` pieces a
-/// thread is not worth waking another one.
+/// Calls body(begin, end) on ranges that cover [0, count), at most one a thread. With fewer than `least` pieces for each
+/// of two threads the caller does them all. Else the team is always `threads` strong: the OpenMP runtime ends threads and
+/// allocates when a team's size changes.
 template <typename Body>
 void parallel_for(int threads, int64_t count, int64_t least, const Body& body) {
-  const int team = static_cast<int>(std::clamp<int64_t>(count / std::max<int64_t>(least, 1), 1, threads));
-  if (team == 1) {
+  if (threads == 1 || count < 2 * least) {
     if (count > 0) body(int64_t{0}, count);
     return;
   }
-#pragma omp parallel num_threads(team)
+#pragma omp parallel num_threads(threads)
   {
     // OpenMP may grant fewer threads than asked for.
     const int64_t size = omp_get_num_threads(), rank = omp_get_thread_num();
