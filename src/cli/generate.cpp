@@ -76,7 +76,9 @@ void generate(const Arguments& arguments) {
       // Ids past the tokenizer's are padding of the model's vocabulary: they mean nothing and end the text like its end.
       if (id == end || id >= tokenizer->vocab()) break;
       ids.push_back(id);
-      const std::string piece = tokenizer->decode(std::span(&ids.back(), 1));
+      // Only an exact tokenizer's pieces can be decoded one by one: others treat the first piece of a text as special.
+      const std::string piece = tokenizer->exact() ? tokenizer->decode(std::span(&ids.back(), 1))
+                                                   : tokenizer->decode(ids).substr(std::min(text.size(), tokenizer->decode(ids).size()));
       text += piece;
       if (!arguments.json) {
         print(piece);

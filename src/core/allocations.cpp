@@ -8,7 +8,7 @@ namespace {
 
 std::atomic<bool> present{false}, active{false};
 std::atomic<int64_t> ours{0}, libraries{0};
-thread_local int library_depth = 0;
+std::atomic<int> library_depth{0};
 
 }  // namespace
 
@@ -27,7 +27,7 @@ LibraryCall::~LibraryCall() { --library_depth; }
 
 void note() noexcept {
   if (!active.load(std::memory_order_relaxed)) return;
-  (library_depth > 0 ? libraries : ours).fetch_add(1, std::memory_order_relaxed);
+  (library_depth.load(std::memory_order_relaxed) > 0 ? libraries : ours).fetch_add(1, std::memory_order_relaxed);
 }
 
 void hook_present() noexcept { present = true; }

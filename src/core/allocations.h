@@ -24,7 +24,8 @@ class Watch {
   Counts counts() const;
 };
 
-/// Marks the current thread as inside a library: its allocations are the library's.
+/// Marks that a library has been called: until it returns, allocations on any thread (the library's own team works too) are
+/// the library's.
 class LibraryCall {
  public:
   LibraryCall();

@@ -5,6 +5,7 @@
 // After foreach_target.h:
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "device/cpu/adamw.h"

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/allocations.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/onednn.h"
 #include "device/cpu/parallel.h"
@@ -228,6 +229,7 @@ class Products {
       c_.set_data_handle(pointer<void>(c));
       scratch_.set_data_handle(pointer<void>(scratch));
       if (with_bias) bias_.set_data_handle(pointer<void>(bias));
+      const allocations::LibraryCall library;
       // Not primitive::execute(): it copies the arguments into a vector of its own.
       dnnl::error::wrap_c_api(
           dnnl_primitive_execute(primitive_.get(), onednn::stream().get(), with_bias ? 5 : 4, arguments_.data()),

@@ -1,8 +1,8 @@
 // The gradient norm as a wide integer sum, and clipping.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/grad_norm.cpp"
-#include <algorithm>
 #include <hwy/foreach_target.h>
+#include <algorithm>
 // After foreach_target.h:
 #include <hwy/highway.h>
 

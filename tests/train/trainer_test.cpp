@@ -1,0 +1,211 @@
+#include "train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstring>
+#include <fstream>
+
+#include "checkpoint/hf.h"
+#include "core/allocations.h"
+#include "core/error.h"
+#include "small_data.h"
+#include "step/small_job.h"
+
+namespace strata::train {
+namespace {
+
+class Recorder : public Observer {
+ public:
+  void on_start(const RunStart& start) override { planned = start.planned_bytes; }
+  void on_step(const StepReport& report) override {
+    steps.push_back(report);
+    if (static_cast<int64_t>(steps.size()) == signal_after) std::raise(SIGUSR1);
+  }
+  void on_validation(const ValidationReport& report) override { validations.push_back(report); }
+  void on_saved(int64_t, const std::filesystem::path& folder) override { saved.push_back(folder); }
+  int64_t planned = 0, signal_after = -1;
+  std::vector<StepReport> steps;
+  std::vector<ValidationReport> validations;
+  std::vector<std::filesystem::path> saved;
+};
+
+class Training : public testing::Test {
+ protected:
+  void SetUp() override {
+    write_dataset(folder_.path() / "train", 20000, 211);
+    write_dataset(folder_.path() / "validation", 2000, 211, 2);
+  }
+  job::Job job(model::Family family = model::Family::gpt2) const {
+    job::Job job = step::small_job(family);
+    job.data.train = {{(folder_.path() / "train").string(), 1}};
+    job.data.validation = (folder_.path() / "validation").string();
+    job.optimizer.lr = 3e-3;
+    job.run.steps = 12;
+    job.run.folder = (folder_.path() / "run").string();
+    return job;
+  }
+  Recorder run(const job::Job& job, bool replace = true, int threads = 1) {
+    Recorder recorder;
+    Observer* observers[] = {&recorder};
+    const auto device = device::make_cpu(threads);
+    train(job, *device, observers, replace);
+    return recorder;
+  }
+  static std::vector<double> losses(const Recorder& recorder) {
+    std::vector<double> result;
+    for (const StepReport& step : recorder.steps) result.push_back(step.loss);
+    return result;
+  }
+  std::string weights(const std::filesystem::path& saved) {
+    std::ifstream file(saved / "model.safetensors", std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  TemporaryFolder folder_;
+};
+
+TEST_F(Training, LearnsAndTwoRunsGiveTheSameBits) {
+  for (auto family : {model::Family::gpt2, model::Family::gpt_neox, model::Family::llama}) {
+    job::Job j = job(family);
+    j.run.steps = 60;
+    const Recorder first = run(j);
+    const std::string weights_first = weights(first.saved.back());
+    const Recorder second = run(j);
+    EXPECT_EQ(losses(first), losses(second));
+    EXPECT_EQ(weights_first, weights(second.saved.back()));
+    EXPECT_LT(first.steps.back().loss, first.steps.front().loss - 1);
+  }
+}
+
+TEST_F(Training, PlannedPeakIsTheAllocatedPeakAndAStepAllocatesNothing) {
+  for (auto recompute : {job::Recompute::none, job::Recompute::selective, job::Recompute::full})
+    for (int64_t validate : {0, 4}) {
+      job::Job j = job();
+      j.schedule.recompute = recompute;
+      j.run.validate = {.every = validate, .batches = 2};
+      const Recorder recorder = run(j);
+      for (const StepReport& step : recorder.steps) {
+        EXPECT_EQ(step.allocated_bytes, recorder.planned);
+        if (!allocations::watching()) continue;  // under a sanitizer
+        if (step.step > 1) {  // a library's own first-use allocations apart
+          EXPECT_EQ(step.allocations, 0);
+        }
+      }
+    }
+}
+
+TEST_F(Training, RecomputeDropoutAndValidationChangeNoBit) {
+  job::Job j = job();
+  j.model.dropout = 0.1;
+  const std::vector<double> expected = losses(run(j));
+  for (auto recompute : {job::Recompute::selective, job::Recompute::full}) {
+    j.schedule.recompute = recompute;
+    EXPECT_EQ(losses(run(j)), expected);
+  }
+  j.run.validate = {.every = 3, .batches = 2};
+  const Recorder validated = run(j);
+  EXPECT_EQ(losses(validated), expected);
+  EXPECT_EQ(validated.validations.size(), 4u);
+  j.model.dropout = 0;
+  EXPECT_NE(losses(run(j)), expected);
+}
+
+TEST_F(Training, MicroBatchesChangeNothingButRounding) {
+  job::Job j = job();
+  const std::vector<double> expected = losses(run(j));
+  for (int64_t micro : {1, 2, 8}) {
+    j.batch.micro = micro;
+    const std::vector<double> found = losses(run(j));
+    for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5 * expected[i]);
+  }
+}
+
+TEST_F(Training, SavesKeepsTheNewestAndStopsOnASignal) {
+  job::Job j = job();
+  j.run.save = {.every = 2, .keep = 2, .folder = "checkpoints"};
+  Recorder recorder = run(j);
+  EXPECT_EQ(recorder.saved.size(), 6u);
+  int left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_.path() / "run" / "checkpoints")) {
+    ++left;
+    EXPECT_NO_THROW(checkpoint::HfFolder(entry.path()));
+  }
+  EXPECT_EQ(left, 2);
+
+  Recorder stopped;
+  stopped.signal_after = 5;
+  Observer* observers[] = {&stopped};
+  const auto device = device::make_cpu(1);
+  const RunEnd end = train(j, *device, observers, true);
+  EXPECT_TRUE(end.interrupted);
+  EXPECT_EQ(end.step, 5);
+  EXPECT_EQ(end.saved.filename(), "step-000005");
+  EXPECT_TRUE(std::filesystem::exists(end.saved / "model.safetensors"));
+}
+
+TEST_F(Training, GoesOnFromASavedModel) {
+  const Recorder first = run(job());
+  job::Job j = job();
+  j.model_from = first.saved.back().string();
+  j.run.folder = (folder_.path() / "second").string();
+  const Recorder second = run(j);
+  EXPECT_LT(second.steps.front().loss, first.steps.front().loss - 0.3);
+}
+
+TEST_F(Training, ALossThatIsNotFiniteEndsTheRunAndSavesNothing) {
+  job::Job j = job();
+  j.optimizer.lr = 1e30;
+  j.optimizer.clip = 0;
+  j.run.save.every = 1;
+  Recorder recorder;
+  Observer* observers[] = {&recorder};
+  const auto device = device::make_cpu(1);
+  try {
+    train(j, *device, observers, true);
+    FAIL() << "trained at a rate of 1e30";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 3);
+    EXPECT_NE(std::string(error.what()).find("not finite"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("optimizer.lr"), std::string::npos);
+  }
+  EXPECT_EQ(recorder.saved.size(), recorder.steps.size() - 1);
+}
+
+TEST_F(Training, RefusesBadInputByName) {
+  const auto refused = [&](job::Job j, const std::string& part, int code = 2, bool replace = true) {
+    try {
+      run(j, replace);
+      ADD_FAILURE() << "accepted: " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  job::Job j = job();
+  j.data.train.clear();
+  refused(j, "data.train");
+  j = job();
+  j.data.train = {{(folder_.path() / "absent").string(), 1}};
+  refused(j, "absent");
+  j = job();
+  j.model.vocab = 100;  // the data's ids go to 210
+  refused(j, "vocabulary");
+  j = job();
+  j.mesh.tensor = 2;
+  refused(j, "mesh.tensor");
+  j = job();
+  j.precision.compute = DType::bf16;
+  refused(j, "precision.compute");
+  j = job();
+  j.batch.global = 7;
+  refused(j, "7");
+  j = job();
+  j.data.validation.clear();
+  j.run.validate.every = 1;
+  refused(j, "data.validation");
+  run(job());
+  refused(job(), "run.folder", 2, false);  // an earlier run's models are there
+}
+
+}  // namespace
+}  // namespace strata::train

@@ -1,0 +1,74 @@
+// The three families against Hugging Face's own numbers, on the CPU and behind poisoned memory.
+
+#include "train/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "core/error.h"
+#include "small_data.h"
+
+namespace strata::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+fs::path vectors() {
+  const char* shared = std::getenv("STRATA_SHARED");
+  return fs::path(shared ? shared : STRATA_SOURCE_DIR "/../shared") / "vectors";
+}
+
+class Vectors : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    folder_ = vectors() / GetParam();
+    if (!fs::exists(folder_ / "reference.safetensors"))
+      GTEST_SKIP() << "REFERENCE VECTORS NOT FOUND: set STRATA_SHARED to the folder that holds vectors/" << GetParam();
+  }
+  fs::path folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, Vectors, testing::Values("gpt2-tiny", "neox-tiny", "llama-tiny"),
+                         [](const auto& i) { return std::string(i.param).substr(0, std::string(i.param).find('-')); });
+
+void expect_passed(const VerifyReport& report) {
+  EXPECT_GT(report.rows.size(), 30u);
+  for (const VerifyRow& row : report.rows) EXPECT_LE(row.deviation, row.bound) << row.what;
+}
+
+TEST_P(Vectors, AgreeOnOneThreadAndTwo) {
+  for (int threads : {1, 2}) expect_passed(verify_model(folder_, *device::make_cpu(threads), threads));
+}
+
+TEST_P(Vectors, AgreeBehindPoisonedMemory) { expect_passed(verify_model(folder_, *device::make_poison(1), 1)); }
+
+TEST_P(Vectors, AWrongWeightIsNoticed) {
+  TemporaryFolder copy;
+  for (const char* name : {"config.json", "model.safetensors", "reference.safetensors"})
+    fs::copy_file(folder_ / name, copy.path() / name);
+  {
+    std::fstream file(copy.path() / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-6, std::ios::end);  // the last weight but one
+    const float wrong = 0.5f;
+    file.write(reinterpret_cast<const char*>(&wrong), sizeof(wrong));
+  }
+  EXPECT_FALSE(verify_model(copy.path(), *device::make_cpu(1), 1).passed());
+}
+
+TEST_P(Vectors, AFolderThatLacksSomethingIsNamed) {
+  TemporaryFolder copy;
+  for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(folder_ / name, copy.path() / name);
+  const auto device = device::make_cpu(1);
+  try {
+    verify_model(copy.path(), *device, 1);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 2);
+    EXPECT_NE(std::string(error.what()).find("reference.safetensors"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace strata::train
