@@ -39,17 +39,28 @@ void Executor::run() {
     const device::Launch launch{compute.unit, task.micro_batch};
     step::Span& span = timeline_[t];
     span = {static_cast<step::TaskId>(t), task.stream, seconds(), 0};
-    for (const PreparedOp& op : blocks_[block_index]) {
+    for (size_t o = 0; o < blocks_[block_index].size(); ++o) {
+      const PreparedOp& op = blocks_[block_index][o];
       for (size_t i = 0; i < op.operands.size(); ++i) {
         const ops::Tensor& tensor = block.tensors[static_cast<size_t>(op.operands[i])];
         const step::Buffer& buffer = program_.buffers[static_cast<size_t>(buffers[tensor.formal])];
         operands_[i] = arena_ + buffer.offset + tensor.offset;
       }
+      const double before = operation_seconds_.empty() ? 0 : seconds();
       device_.launch(*op.kernel, std::span(operands_.data(), op.operands.size()), launch);
+      if (!operation_seconds_.empty()) {
+        device_.synchronise();
+        operation_seconds_[block_index][o] += seconds() - before;
+      }
     }
     span.end = seconds();
   }
   device_.synchronise();
+}
+
+void Executor::time_operations() {
+  operation_seconds_.clear();
+  for (const std::vector<PreparedOp>& block : blocks_) operation_seconds_.emplace_back(block.size(), 0.0);
 }
 
 device::Address Executor::address(ops::Role role, int unit, int micro_batch, int64_t offset, int64_t bytes) const {

@@ -26,6 +26,10 @@ class Executor {
   void read(ops::Role role, int unit, int micro_batch, std::span<std::byte> bytes, int64_t offset = 0) const;
   void zero(ops::Role role, int unit, int micro_batch);
 
+  /// From now on runs add up the time of each operation, by block and position in it.
+  void time_operations();
+  const std::vector<std::vector<double>>& operation_seconds() const { return operation_seconds_; }
+
   /// When each task of the last run began and ended.
   const step::Timeline& timeline() const { return timeline_; }
   const step::Program& program() const { return program_; }
@@ -44,6 +48,7 @@ class Executor {
   std::vector<std::vector<PreparedOp>> blocks_;
   std::vector<device::Address> operands_;  // room for the widest op
   step::Timeline timeline_;
+  std::vector<std::vector<double>> operation_seconds_;  // empty: not timed
 };
 
 }  // namespace strata::execute
