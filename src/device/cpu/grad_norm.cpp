@@ -2,10 +2,10 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/grad_norm.cpp"
 #include <hwy/foreach_target.h>
-#include <algorithm>
 // After foreach_target.h:
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
