@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "device/cpu/attention.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -277,6 +278,13 @@ HWY_INLINE void forward_rows(const AttentionForwardTiles& t, float* tiles, int64
                                       t.width, shrink);
 }
 
+/// Asks for some rows of keys or values, each of which lies on a page of its own, before they are packed.
+HWY_INLINE void prefetch_rows(const float* from, int64_t stride, int64_t rows, int64_t width) {
+  constexpr int64_t line = 64 / sizeof(float);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t i = 0; i < width; i += line) hwy::Prefetch(from + r * stride + i);
+}
+
 /// Queries [first, first + rows) of the heads that share one KV head.
 void attention_forward(const AttentionForwardTask& task, float* tiles) {
   const Tag d;
@@ -298,6 +306,12 @@ void attention_forward(const AttentionForwardTask& task, float* tiles) {
         const int64_t valid = task.position + row - key + 1;  // keys of this tile that the first row may see
         const int64_t keys = std::min(tile_keys, valid + real - 1);
         if (keys <= 0) continue;
+        // Meanwhile the next tile's rows arrive, a group of them at a time.
+        const int64_t next = key + attention_tile + row - begin, ahead = std::min(attention_rows, last + 1 - next);
+        if (g == 0 && next < key + 2 * attention_tile && ahead > 0) {
+          prefetch_rows(task.k + next * task.kv_stride, task.kv_stride, ahead, task.head_dim);
+          prefetch_rows(task.v + next * task.kv_stride, task.kv_stride, ahead, task.head_dim);
+        }
         if (task.rows == 1)
           forward_rows<1>(t, tiles, g * padded, 1, valid, keys, task.head_dim, key == 0);
         else
