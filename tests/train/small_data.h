@@ -1,31 +1,14 @@
 #pragma once
-// A folder with a small dataset, gone at the end of the test.
-
-#include <unistd.h>
+// A small dataset to learn from.
 
 #include <filesystem>
-#include <string>
 #include <vector>
 
 #include "core/random.h"
 #include "data/megatron.h"
+#include "support/scratch.h"
 
 namespace strata::train {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "strata-test-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// Ids that a small model can learn: each mostly follows from the one before.
 inline void write_dataset(const std::filesystem::path& prefix, int64_t tokens, int64_t vocab, uint64_t seed = 1) {

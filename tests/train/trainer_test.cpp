@@ -61,7 +61,7 @@ class Training : public testing::Test {
     std::ifstream file(saved / "model.safetensors", std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-  TemporaryFolder folder_;
+  test::Scratch folder_;
 };
 
 TEST_F(Training, LearnsAndTwoRunsGiveTheSameBits) {

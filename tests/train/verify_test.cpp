@@ -45,7 +45,7 @@ TEST_P(Vectors, AgreeOnOneThreadAndTwo) {
 TEST_P(Vectors, AgreeBehindPoisonedMemory) { expect_passed(verify_model(folder_, *device::make_poison(1), 1)); }
 
 TEST_P(Vectors, AWrongWeightIsNoticed) {
-  TemporaryFolder copy;
+  test::Scratch copy;
   for (const char* name : {"config.json", "model.safetensors", "reference.safetensors"})
     fs::copy_file(folder_ / name, copy.path() / name);
   {
@@ -58,7 +58,7 @@ TEST_P(Vectors, AWrongWeightIsNoticed) {
 }
 
 TEST_P(Vectors, AFolderThatLacksSomethingIsNamed) {
-  TemporaryFolder copy;
+  test::Scratch copy;
   for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(folder_ / name, copy.path() / name);
   const auto device = device::make_cpu(1);
   try {
