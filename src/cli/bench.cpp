@@ -45,7 +45,8 @@ job::Job bench_job(const Arguments& arguments) {
   job.batch.global = arguments.batch * arguments.accumulation;
   job.batch.sequence = arguments.sequence > 0 ? arguments.sequence : job.model.sequence;
   if (job.batch.sequence > job.model.sequence)
-    throw input_error("--seq {} is longer than {}'s longest sequence, {}", job.batch.sequence, arguments.model, job.model.sequence);
+    throw input_error("--seq {} is longer than {}'s longest sequence, {}", job.batch.sequence, arguments.model,
+                      job.model.sequence);
   if (arguments.dtype != "fp32") throw input_error("--dtype {}: this build computes in fp32", arguments.dtype);
   for (auto recompute : {job::Recompute::none, job::Recompute::selective, job::Recompute::full})
     if (job::name_of(recompute) == arguments.recompute) job.schedule.recompute = recompute;
@@ -142,34 +143,53 @@ void bench_step(const Arguments& arguments) {
   if (arguments.json) {
     Json operations = Json::array();
     for (const auto& [name, kind] : kinds)
-      operations.push_back({{"kind", name}, {"runs", kind.runs}, {"ms", kind.seconds * 1e3},
-                            {"gflops", kind.flops / kind.seconds / 1e9}, {"gb_per_s", kind.bytes / kind.seconds / 1e9}});
-    print_json({{"model", arguments.model}, {"batch", arguments.batch}, {"seq", bench.job.batch.sequence},
-                {"dtype", arguments.dtype}, {"threads", arguments.threads}, {"device", bench.device->description()},
-                {"tokens_per_s", tokens / median}, {"ms_per_step", median * 1e3}, {"gemm_ms", product_seconds * 1e3},
-                {"gemm_gflops", product_flops / product_seconds / 1e9}, {"gemm_fraction", product_seconds / timed},
-                {"model_gflops", model::train_flops_per_token(bench.job.model, bench.job.batch.sequence) * tokens / median / 1e9},
-                {"peak_bytes_planned", bench.runner.planned_bytes()}, {"peak_bytes_measured", bench.device->peak_bytes()},
-                {"peak_bytes_resident", peak_resident_bytes()}, {"repeatable", repeatable},
-                {"allocations", allocations::watching() ? Json(allocations) : Json()}, {"operations", operations}});
+      operations.push_back({{"kind", name},
+                            {"runs", kind.runs},
+                            {"ms", kind.seconds * 1e3},
+                            {"gflops", kind.flops / kind.seconds / 1e9},
+                            {"gb_per_s", kind.bytes / kind.seconds / 1e9}});
+    print_json({{"model", arguments.model},
+                {"batch", arguments.batch},
+                {"seq", bench.job.batch.sequence},
+                {"dtype", arguments.dtype},
+                {"threads", arguments.threads},
+                {"device", bench.device->description()},
+                {"tokens_per_s", tokens / median},
+                {"ms_per_step", median * 1e3},
+                {"gemm_ms", product_seconds * 1e3},
+                {"gemm_gflops", product_flops / product_seconds / 1e9},
+                {"gemm_fraction", product_seconds / timed},
+                {"model_gflops",
+                 model::train_flops_per_token(bench.job.model, bench.job.batch.sequence) * tokens / median / 1e9},
+                {"peak_bytes_planned", bench.runner.planned_bytes()},
+                {"peak_bytes_measured", bench.device->peak_bytes()},
+                {"peak_bytes_resident", peak_resident_bytes()},
+                {"repeatable", repeatable},
+                {"allocations", allocations::watching() ? Json(allocations) : Json()},
+                {"operations", operations}});
   } else {
-    print_line(fmt::format("{}, {} x {} tokens, {}, {}", arguments.model, bench.job.batch.global, bench.job.batch.sequence,
-                           arguments.dtype, bench.device->description()));
-    print_line(fmt::format("  step       {:.1f} ms median of {} ({:.1f} to {:.1f}), {:.0f} tokens/s", median * 1e3, arguments.steps,
-                           seconds.front() * 1e3, seconds.back() * 1e3, tokens / median));
-    print_line(fmt::format("  products   {:.1f} ms = {:.1f} % of a step, {:.1f} GFLOP/s (linears and attention inside the step)",
-                           product_seconds * 1e3, 100 * product_seconds / timed, product_flops / product_seconds / 1e9));
+    print_line(fmt::format("{}, {} x {} tokens, {}, {}", arguments.model, bench.job.batch.global,
+                           bench.job.batch.sequence, arguments.dtype, bench.device->description()));
+    print_line(fmt::format("  step       {:.1f} ms median of {} ({:.1f} to {:.1f}), {:.0f} tokens/s", median * 1e3,
+                           arguments.steps, seconds.front() * 1e3, seconds.back() * 1e3, tokens / median));
+    print_line(fmt::format(
+        "  products   {:.1f} ms = {:.1f} % of a step, {:.1f} GFLOP/s (linears and attention inside the step)",
+        product_seconds * 1e3, 100 * product_seconds / timed, product_flops / product_seconds / 1e9));
     print_line(fmt::format("  memory     {} planned, {} allocated, {} resident at the process's peak",
                            human_bytes(bench.runner.planned_bytes()), human_bytes(bench.device->peak_bytes()),
                            human_bytes(peak_resident_bytes())));
-    print_line(fmt::format("  checks     two runs equal to the bit: {}; heap allocations inside steps: {}", repeatable ? "yes" : "NO",
+    print_line(fmt::format("  checks     two runs equal to the bit: {}; heap allocations inside steps: {}",
+                           repeatable ? "yes" : "NO",
                            allocations::watching() ? fmt::format("{}", allocations) : "not counted in this build"));
-    print_line(fmt::format("  {:<24} {:>6} {:>10} {:>7} {:>9} {:>8}", "operation", "runs", "ms", "share", "GFLOP/s", "GB/s"));
+    print_line(
+        fmt::format("  {:<24} {:>6} {:>10} {:>7} {:>9} {:>8}", "operation", "runs", "ms", "share", "GFLOP/s", "GB/s"));
     std::vector<std::pair<std::string, KindTime>> sorted(kinds.begin(), kinds.end());
-    std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+    std::sort(sorted.begin(), sorted.end(),
+              [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
     for (const auto& [name, kind] : sorted)
-      print_line(fmt::format("  {:<24} {:>6} {:>10.2f} {:>6.1f}% {:>9.1f} {:>8.1f}", name, kind.runs, kind.seconds * 1e3,
-                             100 * kind.seconds / timed, kind.flops / kind.seconds / 1e9, kind.bytes / kind.seconds / 1e9));
+      print_line(fmt::format("  {:<24} {:>6} {:>10.2f} {:>6.1f}% {:>9.1f} {:>8.1f}", name, kind.runs,
+                             kind.seconds * 1e3, 100 * kind.seconds / timed, kind.flops / kind.seconds / 1e9,
+                             kind.bytes / kind.seconds / 1e9));
   }
   if (!repeatable || allocations > 0) throw Exit{static_cast<int>(Fault::run)};
 }
@@ -182,12 +202,15 @@ void add_bench(CLI::App& app) {
   verb->require_subcommand(1);
   CLI::App* step = verb->add_subcommand("step", "Training steps of a model on random tokens: where the time goes");
   step->add_option("--model", arguments->model, "Preset");
-  step->add_option("--batch", arguments->batch, "Sequences in a micro-batch")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  step->add_option("--accumulation", arguments->accumulation, "Micro-batches a step")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  step->add_option("--batch", arguments->batch, "Sequences in a micro-batch")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  step->add_option("--accumulation", arguments->accumulation, "Micro-batches a step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   step->add_option("--seq", arguments->sequence, "Tokens in a sequence (default: the model's longest)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   step->add_option("--dtype", arguments->dtype, "Compute type")->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  step->add_option("--recompute", arguments->recompute, "What is made again")->check(CLI::IsMember({"none", "selective", "full"}));
+  step->add_option("--recompute", arguments->recompute, "What is made again")
+      ->check(CLI::IsMember({"none", "selective", "full"}));
   step->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024));
   step->add_option("--steps", arguments->steps, "Steps to time, after two to warm up")->check(CLI::Range(1, 10000));
   add_json(*step, arguments->json);

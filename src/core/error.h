@@ -46,7 +46,8 @@ class InternalError : public std::logic_error {
   using std::logic_error::logic_error;
 };
 
-[[noreturn]] inline void internal_failure(const char* condition, const char* file, int line, const std::string& detail) {
+[[noreturn]] inline void internal_failure(const char* condition, const char* file, int line,
+                                          const std::string& detail) {
   throw InternalError(fmt::format("internal error: {} does not hold at {}:{}{}{}", condition, file, line,
                                   detail.empty() ? "" : ": ", detail));
 }
@@ -54,8 +55,8 @@ class InternalError : public std::logic_error {
 }  // namespace strata
 
 /// Invariant of the program; the optional rest is a fmt format with arguments.
-#define STRATA_CHECK(condition, ...)                                                                         \
-  do {                                                                                                       \
-    if (!(condition)) [[unlikely]]                                                                           \
-      ::strata::internal_failure(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__));             \
+#define STRATA_CHECK(condition, ...)                                                             \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
+      ::strata::internal_failure(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -65,7 +65,8 @@ void Executor::time_operations() {
 
 device::Address Executor::address(ops::Role role, int unit, int micro_batch, int64_t offset, int64_t bytes) const {
   const step::Buffer& buffer = program_.find(role, unit, micro_batch);
-  STRATA_CHECK(offset >= 0 && offset + bytes <= buffer.bytes, "{} bytes at {} of a buffer of {}", bytes, offset, buffer.bytes);
+  STRATA_CHECK(offset >= 0 && offset + bytes <= buffer.bytes, "{} bytes at {} of a buffer of {}", bytes, offset,
+               buffer.bytes);
   return arena_ + buffer.offset + offset;
 }
 

@@ -43,8 +43,8 @@ Generator::Generator(const model::Config& config, device::Device& device, int th
 
 void Generator::feed(std::span<const int32_t> tokens) {
   if (position_ + static_cast<int64_t>(tokens.size()) > config_.sequence)
-    throw input_error("{} tokens are more than the model's longest sequence, {}", position_ + static_cast<int64_t>(tokens.size()),
-                      config_.sequence);
+    throw input_error("{} tokens are more than the model's longest sequence, {}",
+                      position_ + static_cast<int64_t>(tokens.size()), config_.sequence);
   for (int32_t id : tokens)
     if (id < 0 || id >= config_.vocab)
       throw input_error("token id {} is outside the model's vocabulary of {}", id, config_.vocab);

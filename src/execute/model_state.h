@@ -20,7 +20,7 @@ void reset(Executor& executor, const model::Config& config);
 /// A parameter's values, row-major, padding rows included; `role` parameter or gradient (of an inspected program).
 void write_parameter(Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
                      std::span<const float> values);
-void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter, ops::Role role,
-                    std::span<float> values);
+void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
+                    ops::Role role, std::span<float> values);
 
 }  // namespace strata::execute

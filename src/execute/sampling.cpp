@@ -12,7 +12,8 @@ namespace strata::execute {
 int32_t sample(std::span<const float> logits, const Sampling& sampling, double random) {
   STRATA_CHECK(!logits.empty());
   for (size_t i = 0; i < logits.size(); ++i)
-    if (!std::isfinite(logits[i])) throw run_error("the logit of token {} is {}: the model's weights are broken", i, logits[i]);
+    if (!std::isfinite(logits[i]))
+      throw run_error("the logit of token {} is {}: the model's weights are broken", i, logits[i]);
   if (sampling.temperature == 0 || sampling.top_k == 1)
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 
@@ -31,7 +32,8 @@ int32_t sample(std::span<const float> logits, const Sampling& sampling, double r
   const double top = static_cast<double>(logits[static_cast<size_t>(order[0])]);
   double sum = 0;
   for (size_t i = 0; i < kept; ++i)
-    sum += weights[i] = std::exp((static_cast<double>(logits[static_cast<size_t>(order[i])]) - top) / sampling.temperature);
+    sum += weights[i] =
+        std::exp((static_cast<double>(logits[static_cast<size_t>(order[i])]) - top) / sampling.temperature);
   if (sampling.top_p < 1) {
     double reached = 0;
     size_t nucleus = 0;

@@ -9,12 +9,12 @@
 namespace strata::model {
 
 enum class Family : uint8_t { gpt2, gpt_neox, llama };
-std::string_view name_of(Family family);               ///< "gpt2", "gpt_neox", "llama"
+std::string_view name_of(Family family);  ///< "gpt2", "gpt_neox", "llama"
 std::optional<Family> family_of(std::string_view name);
 
 enum class Activation : uint8_t { gelu_exact, gelu_tanh, swiglu };
 enum class Initialisation : uint8_t {
-  gpt2,        ///< normal(0, init_std); projections into the residual divided by sqrt(2 layers)
+  gpt2,  ///< normal(0, init_std); projections into the residual divided by sqrt(2 layers)
   small_wang,  ///< small_init: std = sqrt(2 / (5 hidden)); wang_init for projections into the residual: 2 / (layers sqrt(hidden))
 };
 
@@ -29,20 +29,20 @@ struct Config {
   std::string preset;  ///< name of the file in models/ it came from, if any
   Family family = Family::gpt2;
   int64_t layers = 0, hidden = 0, heads = 0;
-  int64_t kv_heads = 0;   ///< = heads unless grouped-query
-  int64_t head_dim = 0;   ///< hidden / heads unless given
-  int64_t ffn = 0;        ///< inner width of the MLP
-  int64_t vocab = 0;      ///< true size; rows added as padding are never saved
-  int64_t sequence = 0;   ///< longest sequence (learned positions, rotary table)
+  int64_t kv_heads = 0;  ///< = heads unless grouped-query
+  int64_t head_dim = 0;  ///< hidden / heads unless given
+  int64_t ffn = 0;       ///< inner width of the MLP
+  int64_t vocab = 0;     ///< true size; rows added as padding are never saved
+  int64_t sequence = 0;  ///< longest sequence (learned positions, rotary table)
   Activation activation = Activation::gelu_tanh;
   double norm_epsilon = 1e-5;
   double rotary_fraction = 1;  ///< of head_dim, gpt_neox and llama
   double rotary_base = 10000;
   std::optional<RopeScaling> rope_scaling;
-  bool parallel_residual = false;  ///< gpt_neox: y = x + attention(norm1 x) + mlp(norm2 x)
-  bool tied = false;               ///< head uses the embedding's table
+  bool parallel_residual = false;               ///< gpt_neox: y = x + attention(norm1 x) + mlp(norm2 x)
+  bool tied = false;                            ///< head uses the embedding's table
   bool attention_bias = true, mlp_bias = true;  ///< on the linears (llama: off)
-  double dropout = 0;              ///< embedding and residual branches
+  double dropout = 0;                           ///< embedding and residual branches
   Initialisation initialisation = Initialisation::gpt2;
   double init_std = 0.02;
 

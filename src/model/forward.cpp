@@ -35,7 +35,10 @@ class Lister {
   }
   int parameter(std::string_view name) {
     const Parameter& p = unit_.parameter(name);
-    return graph_.add({.name = p.name, .dtype = dim_.compute, .shape = p.shape, .role = Role::parameter,
+    return graph_.add({.name = p.name,
+                       .dtype = dim_.compute,
+                       .shape = p.shape,
+                       .role = Role::parameter,
                        .offset = p.offset * size_of(dim_.compute)});
   }
   int step_inputs() {
@@ -47,8 +50,10 @@ class Lister {
   int norm(int x, const std::string& name) {
     const int y = activation(name, config_.hidden);
     const int64_t rows = dim_.tokens();
-    ops::Op op{.kind = config_.rms_norm() ? Kind::rms_norm : Kind::layer_norm, .in = {x, parameter(name + ".weight")},
-               .out = {y}, .attributes = ops::NormAttributes{static_cast<float>(config_.norm_epsilon)}};
+    ops::Op op{.kind = config_.rms_norm() ? Kind::rms_norm : Kind::layer_norm,
+               .in = {x, parameter(name + ".weight")},
+               .out = {y},
+               .attributes = ops::NormAttributes{static_cast<float>(config_.norm_epsilon)}};
     if (!config_.rms_norm()) {
       op.in.push_back(parameter(name + ".bias"));
       op.out.push_back(graph_.add({.name = name + ".mean", .dtype = DType::f32, .shape = {rows}}));
@@ -72,11 +77,17 @@ class Lister {
     if (config_.learned_positions() || dims == 0) return qkv;
     const bool cached = use_ == Use::generate;
     const int y = activation("rotated", tensor(qkv).shape[1]);
-    const int table = outside("rotary_table", DType::f32, {cached ? config_.sequence : dim_.sequence, dims}, Role::constant);
-    ops::Op op{.kind = Kind::rotary, .in = {qkv, table}, .out = {y},
-               .attributes = ops::RotaryAttributes{.heads = config_.heads, .kv_heads = config_.kv_heads,
-                                                   .head_dim = config_.head_dim, .rotary_dims = dims,
-                                                   .sequence = dim_.sequence, .cached = cached}};
+    const int table =
+        outside("rotary_table", DType::f32, {cached ? config_.sequence : dim_.sequence, dims}, Role::constant);
+    ops::Op op{.kind = Kind::rotary,
+               .in = {qkv, table},
+               .out = {y},
+               .attributes = ops::RotaryAttributes{.heads = config_.heads,
+                                                   .kv_heads = config_.kv_heads,
+                                                   .head_dim = config_.head_dim,
+                                                   .rotary_dims = dims,
+                                                   .sequence = dim_.sequence,
+                                                   .cached = cached}};
     if (cached) op.in.push_back(step_inputs());
     graph_.ops.push_back(std::move(op));
     return y;
@@ -84,18 +95,22 @@ class Lister {
 
   int attention(int qkv) {
     const int y = activation("attention", config_.heads * config_.head_dim);
-    ops::AttentionAttributes attributes{.heads = config_.heads, .kv_heads = config_.kv_heads, .head_dim = config_.head_dim,
-                                        .sequence = dim_.sequence,
-                                        .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))};
+    ops::AttentionAttributes attributes{
+        .heads = config_.heads,
+        .kv_heads = config_.kv_heads,
+        .head_dim = config_.head_dim,
+        .sequence = dim_.sequence,
+        .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(config_.head_dim)))};
     if (use_ == Use::generate) {
       attributes.sequence = config_.sequence;
-      const int cache = outside("cache", dim_.compute, {config_.sequence, 2 * config_.kv_heads * config_.head_dim}, Role::cache);
-      graph_.ops.push_back({.kind = Kind::cached_attention, .in = {qkv, cache, step_inputs()}, .out = {y},
-                            .attributes = attributes});
+      const int cache =
+          outside("cache", dim_.compute, {config_.sequence, 2 * config_.kv_heads * config_.head_dim}, Role::cache);
+      graph_.ops.push_back(
+          {.kind = Kind::cached_attention, .in = {qkv, cache, step_inputs()}, .out = {y}, .attributes = attributes});
       return y;
     }
-    const int lse = graph_.add({.name = "attention.lse", .dtype = DType::f32,
-                                .shape = {dim_.batch, config_.heads, dim_.sequence}});
+    const int lse =
+        graph_.add({.name = "attention.lse", .dtype = DType::f32, .shape = {dim_.batch, config_.heads, dim_.sequence}});
     graph_.ops.push_back({.kind = Kind::attention, .in = {qkv}, .out = {y, lse}, .attributes = attributes});
     return y;
   }
@@ -123,8 +138,11 @@ class Lister {
     }
     const int y = activation("dropout", config_.hidden, role);
     const int ids = outside("sequence_ids", DType::i64, {dim_.batch}, Role::sequence_ids);
-    graph_.ops.push_back({.kind = Kind::dropout, .in = {x, ids, step_inputs()}, .out = {y},
-                          .attributes = ops::DropoutAttributes{static_cast<float>(config_.dropout), site, dim_.sequence}});
+    graph_.ops.push_back(
+        {.kind = Kind::dropout,
+         .in = {x, ids, step_inputs()},
+         .out = {y},
+         .attributes = ops::DropoutAttributes{static_cast<float>(config_.dropout), site, dim_.sequence}});
     return y;
   }
 
@@ -132,7 +150,9 @@ class Lister {
     const int tokens = outside("tokens", DType::i32, {dim_.tokens()}, Role::tokens);
     const int table = parameter("table");
     const int y = activation("embedded", config_.hidden);
-    ops::Op op{.kind = Kind::embedding, .in = {tokens, table}, .out = {y},
+    ops::Op op{.kind = Kind::embedding,
+               .in = {tokens, table},
+               .out = {y},
                .attributes = ops::EmbeddingAttributes{dim_.sequence, use_ == Use::generate}};
     if (config_.learned_positions()) op.in.push_back(parameter("positions"));
     if (use_ == Use::generate) op.in.push_back(step_inputs());
@@ -157,7 +177,8 @@ class Lister {
     const int x = activation("x", config_.hidden, Role::input);
     const int n = norm(x, "norm");
     const int table = has("table") ? parameter("table")
-                                   : graph_.add({.name = "table", .dtype = dim_.compute,
+                                   : graph_.add({.name = "table",
+                                                 .dtype = dim_.compute,
                                                  .shape = {config_.padded_vocab(), config_.hidden},
                                                  .role = Role::tied_parameter});
     const bool loss_wanted = use_ != Use::generate;
@@ -168,7 +189,9 @@ class Lister {
     const int targets = outside("targets", DType::i32, {dim_.tokens()}, Role::targets);
     const int loss = outside("loss", DType::f64, {1}, Role::loss);
     const int lse = graph_.add({.name = "logits.lse", .dtype = DType::f32, .shape = {dim_.tokens()}});
-    graph_.ops.push_back({.kind = Kind::cross_entropy, .in = {logits, targets}, .out = {loss, lse},
+    graph_.ops.push_back({.kind = Kind::cross_entropy,
+                          .in = {logits, targets},
+                          .out = {loss, lse},
                           .attributes = ops::CrossEntropyAttributes{config_.vocab}});
   }
 

@@ -5,13 +5,11 @@
 // head by head. Theirs:
 //
 //   gpt2      h.i.attn.c_attn is [in, out] (Conv1D: transposed against a linear), its columns q | k | v, each head by
-//   head:
-//             after transposing, our rows exactly. c_proj and c_fc are transposed too; biases are the same.
+//             head: after transposing, our rows exactly. c_proj and c_fc are transposed too; biases are the same.
 //   gpt_neox  attention.query_key_value is [out, in], its rows head by head, and in each head q, k, v of head_dim rows:
 //             [heads, (q, k, v), head_dim]. Ours is [(q, k, v), heads, head_dim], so rows move; the bias likewise.
 //   llama     q_proj, k_proj, v_proj are [out, in], each head by head: three ranges of our rows. gate_proj and up_proj
-//   are
-//             the two halves of our mlp.up.
+//             are the two halves of our mlp.up.
 //
 // Rotary: gpt_neox and llama in this format pair dim i with dim i + rotary_dims/2 inside a head, as our rotary
 // operation does, so heads keep the order of their dims.

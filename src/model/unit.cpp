@@ -90,8 +90,7 @@ std::vector<Unit> units(const Config& config) {
 
   UnitBuilder head("head", UnitKind::head, static_cast<int>(result.size()));
   head.norm(config, "norm");
-  if (!config.tied)
-    head.add("table", {config.padded_vocab(), config.hidden}, {Init::Kind::normal, std}, config.vocab);
+  if (!config.tied) head.add("table", {config.padded_vocab(), config.hidden}, {Init::Kind::normal, std}, config.vocab);
   result.push_back(head.finish());
   return result;
 }

@@ -21,10 +21,10 @@ struct Init {
 };
 
 struct Parameter {
-  std::string name;     ///< inside its unit: "attention.qkv.weight"; global name: Unit::name + "." + name
-  ops::Shape shape;     ///< matrices are [out, in], row-major; tables [padded vocab, hidden]; vectors [n]
-  int64_t offset = 0;   ///< elements from the start of the unit's flat vector, a multiple of 16
-  int64_t true_rows = 0;///< rows that exist; the rest (padded vocabulary) stay zero and are never saved
+  std::string name;       ///< inside its unit: "attention.qkv.weight"; global name: Unit::name + "." + name
+  ops::Shape shape;       ///< matrices are [out, in], row-major; tables [padded vocab, hidden]; vectors [n]
+  int64_t offset = 0;     ///< elements from the start of the unit's flat vector, a multiple of 16
+  int64_t true_rows = 0;  ///< rows that exist; the rest (padded vocabulary) stay zero and are never saved
   Init init;
   bool matrix() const { return shape.rank > 1; }
 };
@@ -32,7 +32,7 @@ struct Parameter {
 struct Unit {
   std::string name;  ///< "embedding", "layers.0", ..., "head"
   UnitKind kind;
-  int index = 0;     ///< in the model
+  int index = 0;  ///< in the model
   std::vector<Parameter> parameters;
   int64_t elements = 0;  ///< of the flat vector, padded to the grain; gaps and padding are zero, always
   const Parameter& parameter(std::string_view parameter_name) const;

@@ -61,7 +61,8 @@ bool ReverseWalk::accumulates(int parameter) { return std::exchange(written_[par
 int ReverseWalk::step_inputs() {
   for (size_t t = 0; t < graph_.tensors.size(); ++t)
     if (graph_.tensors[t].role == Role::step_inputs) return static_cast<int>(t);
-  return graph_.add({.name = "step_inputs", .dtype = DType::u8, .shape = {sizeof(StepInputs)}, .role = Role::step_inputs});
+  return graph_.add(
+      {.name = "step_inputs", .dtype = DType::u8, .shape = {sizeof(StepInputs)}, .role = Role::step_inputs});
 }
 
 namespace {
@@ -100,8 +101,12 @@ void backward(const Op& op, ReverseWalk& walk) {
   switch (op.kind) {
     case Kind::embedding: {
       const auto& attributes = op.as<EmbeddingAttributes>();
-      Op out{.kind = Kind::embedding_backward, .in = {dy, op.in[0]}, .out = {walk.of_parameter(op.in[1])},
-             .attributes = attributes, .accumulate = walk.accumulates(op.in[1]), .half = Half::weight};
+      Op out{.kind = Kind::embedding_backward,
+             .in = {dy, op.in[0]},
+             .out = {walk.of_parameter(op.in[1])},
+             .attributes = attributes,
+             .accumulate = walk.accumulates(op.in[1]),
+             .half = Half::weight};
       if (op.in.size() > 2) {
         out.out.push_back(walk.of_parameter(op.in[2]));
         walk.accumulates(op.in[2]);
@@ -115,12 +120,17 @@ void backward(const Op& op, ReverseWalk& walk) {
       // Input half first: it is what the unit before waits for.
       if (walk.wanted(x)) {
         const int dx = walk.fresh(x);
-        walk.emit({.kind = Kind::linear_backward_input, .in = with_addend({dy, w}, walk.of(x)), .out = {dx},
+        walk.emit({.kind = Kind::linear_backward_input,
+                   .in = with_addend({dy, w}, walk.of(x)),
+                   .out = {dx},
                    .half = Half::input});
         walk.set(x, dx);
       }
-      Op weight{.kind = Kind::linear_backward_weight, .in = {dy, x}, .out = {walk.of_parameter(w)},
-                .accumulate = walk.accumulates(w), .half = Half::weight};
+      Op weight{.kind = Kind::linear_backward_weight,
+                .in = {dy, x},
+                .out = {walk.of_parameter(w)},
+                .accumulate = walk.accumulates(w),
+                .half = Half::weight};
       if (op.in.size() > 2) {
         weight.out.push_back(walk.of_parameter(op.in[2]));
         walk.accumulates(op.in[2]);
@@ -131,20 +141,27 @@ void backward(const Op& op, ReverseWalk& walk) {
       RotaryAttributes attributes = op.as<RotaryAttributes>();
       attributes.inverse = true;
       const int dx = walk.fresh(op.in[0]);
-      walk.emit({.kind = Kind::rotary, .in = {dy, op.in[1]}, .out = {dx}, .attributes = attributes, .half = Half::input});
+      walk.emit(
+          {.kind = Kind::rotary, .in = {dy, op.in[1]}, .out = {dx}, .attributes = attributes, .half = Half::input});
       return walk.contribute(op.in[0], dx);
     }
     case Kind::attention: {
       const int dqkv = walk.fresh(op.in[0]);
-      walk.emit({.kind = Kind::attention_backward, .in = {dy, op.in[0], op.out[0], op.out[1]}, .out = {dqkv},
-                 .attributes = op.attributes, .half = Half::input});
+      walk.emit({.kind = Kind::attention_backward,
+                 .in = {dy, op.in[0], op.out[0], op.out[1]},
+                 .out = {dqkv},
+                 .attributes = op.attributes,
+                 .half = Half::input});
       return walk.contribute(op.in[0], dqkv);
     }
     case Kind::gelu:
     case Kind::swiglu: {
       const int dx = walk.fresh(op.in[0]);
-      walk.emit({.kind = op.kind == Kind::gelu ? Kind::gelu_backward : Kind::swiglu_backward, .in = {dy, op.in[0]},
-                 .out = {dx}, .attributes = op.attributes, .half = Half::input});
+      walk.emit({.kind = op.kind == Kind::gelu ? Kind::gelu_backward : Kind::swiglu_backward,
+                 .in = {dy, op.in[0]},
+                 .out = {dx},
+                 .attributes = op.attributes,
+                 .half = Half::input});
       return walk.contribute(op.in[0], dx);
     }
     case Kind::add:
@@ -153,14 +170,20 @@ void backward(const Op& op, ReverseWalk& walk) {
       return;
     case Kind::dropout: {
       const int dx = walk.fresh(op.in[0]);
-      walk.emit({.kind = Kind::dropout, .in = {dy, op.in[1], op.in[2]}, .out = {dx}, .attributes = op.attributes,
+      walk.emit({.kind = Kind::dropout,
+                 .in = {dy, op.in[1], op.in[2]},
+                 .out = {dx},
+                 .attributes = op.attributes,
                  .half = Half::input});
       return walk.contribute(op.in[0], dx);
     }
     case Kind::cross_entropy: {
       const int logits = op.in[0], dlogits = walk.fresh(logits);
-      walk.emit({.kind = Kind::cross_entropy_backward, .in = {logits, op.out[1], op.in[1], walk.step_inputs()},
-                 .out = {dlogits}, .attributes = op.attributes, .half = Half::input});
+      walk.emit({.kind = Kind::cross_entropy_backward,
+                 .in = {logits, op.out[1], op.in[1], walk.step_inputs()},
+                 .out = {dlogits},
+                 .attributes = op.attributes,
+                 .half = Half::input});
       return walk.contribute(logits, dlogits);
     }
     default: STRATA_CHECK(false, "no backward rule for {}", name_of(op.kind));

@@ -19,7 +19,8 @@ double causal_product(const AttentionAttributes& a, double tokens) {
 Cost cost(const Op& op, std::span<const Tensor> tensors) {
   Cost cost;
   for (int t : op.in) cost.bytes += static_cast<double>(tensors[static_cast<size_t>(t)].bytes());
-  for (int t : op.out) cost.bytes += static_cast<double>(tensors[static_cast<size_t>(t)].bytes()) * (op.accumulate ? 2 : 1);
+  for (int t : op.out)
+    cost.bytes += static_cast<double>(tensors[static_cast<size_t>(t)].bytes()) * (op.accumulate ? 2 : 1);
   const auto shape = [&](int t) { return tensors[static_cast<size_t>(t)].shape; };
   switch (op.kind) {
     case Kind::linear: {

@@ -9,9 +9,9 @@
 namespace strata::ops {
 
 struct Cost {
-  double flops = 0;        ///< multiply and add count as two; attention's masked half is not counted
-  double gemm_flops = 0;   ///< the part of `flops` done by matrix products (linears and attention)
-  double bytes = 0;        ///< read and written once each, were the cache perfect
+  double flops = 0;       ///< multiply and add count as two; attention's masked half is not counted
+  double gemm_flops = 0;  ///< the part of `flops` done by matrix products (linears and attention)
+  double bytes = 0;       ///< read and written once each, were the cache perfect
   Cost& operator+=(const Cost& other) {
     flops += other.flops;
     gemm_flops += other.gemm_flops;

@@ -69,12 +69,12 @@ struct Tensor {
 
 /// What a step is told from outside: everything that depends on data or on the step number. Lives in device memory.
 struct StepInputs {
-  float grad_scale = 1;       ///< backward starts from this: loss scale / tokens that count in the global batch
+  float grad_scale = 1;  ///< backward starts from this: loss scale / tokens that count in the global batch
   float inverse_loss_scale = 1;
   float learning_rate = 0;
-  float bias1 = 1, bias2 = 1; ///< 1 - beta^t of the update about to be made
-  int32_t position = 0;       ///< generation: index of the first new token
-  int32_t new_tokens = 0;     ///< generation: how many of the block's token rows are real
+  float bias1 = 1, bias2 = 1;  ///< 1 - beta^t of the update about to be made
+  int32_t position = 0;        ///< generation: index of the first new token
+  int32_t new_tokens = 0;      ///< generation: how many of the block's token rows are real
   int32_t reserved = 0;
   uint64_t seed = 0;
   uint64_t step = 0;
@@ -98,33 +98,33 @@ inline constexpr int64_t grain = 2048;
 
 enum class Kind : uint8_t {
   // kind                       in                                             out
-  embedding,                 // tokens, table[V,h], (positions[S,h])           y[T,h]
-  layer_norm,                // x[T,h], gamma[h], beta[h]                      y[T,h], mean[T], rstd[T]
-  rms_norm,                  // x[T,h], gamma[h]                               y[T,h], rstd[T]
-  linear,                    // x[T,i], w[o,i], (b[o])                         y[T,o]
-  rotary,                    // x[T,(q+2kv)d], table[S,r] (cos r/2 | sin r/2)  y, same shape; may be in place
-  attention,                 // qkv[T,(q+2kv)d]                                y[T,q d], lse[batch,q,S]
-  cached_attention,          // qkv[n,(q+2kv)d], cache[S,2kv d], step_inputs   y[n,q d]; appends to the cache
-  gelu,                      // x                                              y; may be in place
-  swiglu,                    // x[T,2f] (gate | up)                            y[T,f] = silu(gate) * up
-  add,                       // a, b, (c)                                      y; may be in place on any
-  dropout,                   // x[T,h], sequence_ids, step_inputs              y; may be in place
-  cross_entropy,             // logits[T,Vp], targets                          loss f64[1], lse[T]
+  embedding,         // tokens, table[V,h], (positions[S,h])           y[T,h]
+  layer_norm,        // x[T,h], gamma[h], beta[h]                      y[T,h], mean[T], rstd[T]
+  rms_norm,          // x[T,h], gamma[h]                               y[T,h], rstd[T]
+  linear,            // x[T,i], w[o,i], (b[o])                         y[T,o]
+  rotary,            // x[T,(q+2kv)d], table[S,r] (cos r/2 | sin r/2)  y, same shape; may be in place
+  attention,         // qkv[T,(q+2kv)d]                                y[T,q d], lse[batch,q,S]
+  cached_attention,  // qkv[n,(q+2kv)d], cache[S,2kv d], step_inputs   y[n,q d]; appends to the cache
+  gelu,              // x                                              y; may be in place
+  swiglu,            // x[T,2f] (gate | up)                            y[T,f] = silu(gate) * up
+  add,               // a, b, (c)                                      y; may be in place on any
+  dropout,           // x[T,h], sequence_ids, step_inputs              y; may be in place
+  cross_entropy,     // logits[T,Vp], targets                          loss f64[1], lse[T]
   // Backward. `(addend)` is added to the result: the gradient that reached the same tensor before. May be in place on it.
-  embedding_backward,        // dy, tokens                                     dtable, (dpositions)
-  layer_norm_backward,       // dy, x, gamma, mean, rstd, (addend)             dx, dgamma, dbeta
-  rms_norm_backward,         // dy, x, gamma, rstd, (addend)                   dx, dgamma
-  linear_backward_input,     // dy[T,o], w[o,i], (addend)                      dx[T,i]
-  linear_backward_weight,    // dy[T,o], x[T,i]                                dw[o,i], (db[o])
-  attention_backward,        // dy, qkv, y, lse                                dqkv
-  gelu_backward,             // dy, x                                          dx; may be in place on either
-  swiglu_backward,           // dy, x[T,2f]                                    dx[T,2f]; may be in place on x
-  cross_entropy_backward,    // logits, lse, targets, step_inputs              dlogits; may be in place
+  embedding_backward,      // dy, tokens                                     dtable, (dpositions)
+  layer_norm_backward,     // dy, x, gamma, mean, rstd, (addend)             dx, dgamma, dbeta
+  rms_norm_backward,       // dy, x, gamma, rstd, (addend)                   dx, dgamma
+  linear_backward_input,   // dy[T,o], w[o,i], (addend)                      dx[T,i]
+  linear_backward_weight,  // dy[T,o], x[T,i]                                dw[o,i], (db[o])
+  attention_backward,      // dy, qkv, y, lse                                dqkv
+  gelu_backward,           // dy, x                                          dx; may be in place on either
+  swiglu_backward,         // dy, x[T,2f]                                    dx[T,2f]; may be in place on x
+  cross_entropy_backward,  // logits, lse, targets, step_inputs              dlogits; may be in place
   // Update and housekeeping.
-  fill_zero,                 //                                                y
-  grad_norm,                 // g (whole grains)                               norm_sum, added to
-  clip,                      // norm_sum, step_inputs                          step_results
-  adamw,                     // g, step_inputs, step_results                   w, moment1, moment2, all updated in place
+  fill_zero,  //                                                y
+  grad_norm,  // g (whole grains)                               norm_sum, added to
+  clip,       // norm_sum, step_inputs                          step_results
+  adamw,      // g, step_inputs, step_results                   w, moment1, moment2, all updated in place
 };
 std::string_view name_of(Kind kind);
 
@@ -132,7 +132,9 @@ std::string_view name_of(Kind kind);
 enum class Half : uint8_t { none, input, weight };
 
 struct NoAttributes {};
-struct NormAttributes { float epsilon = 1e-5f; };
+struct NormAttributes {
+  float epsilon = 1e-5f;
+};
 struct RotaryAttributes {
   int64_t heads = 0, kv_heads = 0, head_dim = 0;
   int64_t rotary_dims = 0;  ///< the first of each head's dims are turned, in halves: (i, i + rotary_dims/2)
@@ -148,35 +150,48 @@ struct EmbeddingAttributes {
   int64_t sequence = 0;
   bool cached = false;  ///< generating: positions start at StepInputs::position (then step_inputs is the last input)
 };
-struct GeluAttributes { bool tanh = false; };
+struct GeluAttributes {
+  bool tanh = false;
+};
 struct DropoutAttributes {
   float probability = 0;
-  uint32_t site = 0;      ///< which dropout of the unit: 0, 1, ...
+  uint32_t site = 0;  ///< which dropout of the unit: 0, 1, ...
   int64_t sequence = 0;
 };
-struct CrossEntropyAttributes { int64_t vocab = 0; };  ///< true size; columns past it are padding and do not exist
-struct ClipAttributes { float max_norm = 0; };         ///< 0: no clipping
+struct CrossEntropyAttributes {
+  int64_t vocab = 0;
+};  ///< true size; columns past it are padding and do not exist
+struct ClipAttributes {
+  float max_norm = 0;
+};  ///< 0: no clipping
 /// Elements [begin, end) of a flat vector, and whether weight decay applies to them.
-struct DecayRange { int64_t begin = 0, end = 0; bool decay = false; };
+struct DecayRange {
+  int64_t begin = 0, end = 0;
+  bool decay = false;
+};
 struct AdamWAttributes {
   double beta1 = 0.9, beta2 = 0.999;  ///< in double: 1 - beta2 in fp32 would be off by 1e-5 of itself
   float epsilon = 1e-8f, weight_decay = 0;
   std::vector<DecayRange> ranges;  ///< within the shard at hand; elements in no range are padding and stay zero
 };
 
-using Attributes = std::variant<NoAttributes, NormAttributes, RotaryAttributes, AttentionAttributes, EmbeddingAttributes,
-                                GeluAttributes, DropoutAttributes, CrossEntropyAttributes, ClipAttributes, AdamWAttributes>;
+using Attributes =
+    std::variant<NoAttributes, NormAttributes, RotaryAttributes, AttentionAttributes, EmbeddingAttributes,
+                 GeluAttributes, DropoutAttributes, CrossEntropyAttributes, ClipAttributes, AdamWAttributes>;
 
 struct Op {
   Kind kind;
   std::vector<int> in{}, out{};  ///< indices into the block's tensors, in the order of the table above
   Attributes attributes{};
-  bool accumulate = false;   ///< weight-gradient outputs are added to instead of overwritten
+  bool accumulate = false;  ///< weight-gradient outputs are added to instead of overwritten
   Half half = Half::none;
-  bool remade = false;       ///< a forward operation listed again in a backward
-  int workspace = -1;        ///< temporary for the device's own use, if it asked for one; after `out` among operands
+  bool remade = false;  ///< a forward operation listed again in a backward
+  int workspace = -1;   ///< temporary for the device's own use, if it asked for one; after `out` among operands
 
-  template <typename A> const A& as() const { return std::get<A>(attributes); }
+  template <typename A>
+  const A& as() const {
+    return std::get<A>(attributes);
+  }
 };
 
 /// Which inputs output 0 may overwrite: indices into Op::in, in order of preference.

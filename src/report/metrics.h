@@ -1,12 +1,10 @@
 #pragma once
 // metrics.jsonl: a run as JSON Lines, one object a record, told apart by "record".
 //
-//   start       format (1), job_digest, model, parameters, batch, steps, first_step, device, folder, memory_planned
-//   (bytes),
+//   start       format (1), job_digest, model, parameters, batch, steps, first_step, device, folder, memory_planned (bytes),
 //               flops (both formulas, what they give, the peak and its name), job (every key)
 //   step        step, loss, grad_norm, clip_factor, skipped, learning_rate, tokens, total_tokens, tokens_per_s,
-//   seconds,
-//               model_tflops, hardware_tflops, memory_planned, memory_allocated, memory_resident, allocations,
+//               seconds, model_tflops, hardware_tflops, memory_planned, memory_allocated, memory_resident, allocations,
 //               library_allocations
 //   validation  step, loss, tokens, seconds
 //   saved       step, folder

@@ -14,7 +14,8 @@ using ops::Op;
 using ops::Role;
 using ops::Tensor;
 
-UnitLowering lower_unit(const Request& request, const model::Unit& unit, const model::Dimensions& dimensions, Goal goal) {
+UnitLowering lower_unit(const Request& request, const model::Unit& unit, const model::Dimensions& dimensions,
+                        Goal goal) {
   const auto use = goal == Goal::train      ? model::Use::train
                    : goal == Goal::evaluate ? model::Use::evaluate
                                             : model::Use::generate;
@@ -38,7 +39,8 @@ UnitLowering lower_unit(const Request& request, const model::Unit& unit, const m
   }
   lowering.tensors = std::move(graph.tensors);
   // The head's forward is followed at once by its backward and the embedding keeps nothing: recompute is for layers.
-  apply_recompute(lowering, unit.kind == model::UnitKind::layer ? request.job.schedule.recompute : job::Recompute::none);
+  apply_recompute(lowering,
+                  unit.kind == model::UnitKind::layer ? request.job.schedule.recompute : job::Recompute::none);
   for (Tensor& tensor : lowering.tensors) {
     if (tensor.role != Role::saved) continue;
     tensor.offset = lowering.saved_bytes;

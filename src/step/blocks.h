@@ -22,7 +22,8 @@ struct UnitLowering {
 };
 
 /// `goal` train makes both lists; evaluate and generate the forward alone.
-UnitLowering lower_unit(const Request& request, const model::Unit& unit, const model::Dimensions& dimensions, Goal goal);
+UnitLowering lower_unit(const Request& request, const model::Unit& unit, const model::Dimensions& dimensions,
+                        Goal goal);
 
 /// Sizes of the formals that are more than the tensors a block happens to touch.
 struct FormalBytes {

@@ -4,9 +4,9 @@
 
 #include "core/error.h"
 #include "job/batch.h"
+#include "machine/levels.h"
 #include "step/blocks.h"
 #include "step/check.h"
-#include "machine/levels.h"
 #include "step/lowering.h"
 #include "step/schedules/schedule.h"
 
@@ -43,8 +43,10 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
 
   const job::Job& job = request.job;
   if (job.mesh.tensor * job.mesh.pipeline > 1)
-    throw input_error("mesh.tensor = {}, mesh.pipeline = {}: the step program of tensor and pipeline ranks is not built yet; set both to 1",
-                      job.mesh.tensor, job.mesh.pipeline);
+    throw input_error(
+        "mesh.tensor = {}, mesh.pipeline = {}: the step program of tensor and pipeline ranks is not built yet; set "
+        "both to 1",
+        job.mesh.tensor, job.mesh.pipeline);
   if (job.mesh.levels.empty() && !job.run.machine.empty())
     throw input_error("run.machine = \"{}\": machine files are not read yet; give mesh.levels", job.run.machine);
   const auto levels = job.mesh.levels.empty() ? machine::one_host(request.ranks)
@@ -219,7 +221,8 @@ void add_unit_blocks(Lowering& lowering) {
     if (blocks.forward >= 0) continue;  // an equal layer came before
     UnitLowering unit_lowering = lower_unit(lowering.request, unit, dimensions, lowering.goal);
     const int64_t elements = lowering.elements(unit);
-    const FormalBytes bytes{elements * size_of(lowering.compute()), elements * size_of(DType::f32), unit_lowering.saved_bytes};
+    const FormalBytes bytes{elements * size_of(lowering.compute()), elements * size_of(DType::f32),
+                            unit_lowering.saved_bytes};
     const std::string name(model::name_of(unit.kind));
     blocks.forward = lowering.add_block(make_block(name + "/forward", Phase::forward, unit_lowering.forward,
                                                    unit_lowering.tensors, bytes, lowering.planner));
@@ -236,7 +239,10 @@ void add_unit_blocks(Lowering& lowering) {
     int64_t end = 0;
     const auto clear = [&](int64_t begin, int64_t gap_end) {
       if (begin == gap_end) return;
-      unit_lowering.tensors.push_back({.name = "gap", .dtype = DType::f32, .shape = {gap_end - begin}, .role = Role::gradient,
+      unit_lowering.tensors.push_back({.name = "gap",
+                                       .dtype = DType::f32,
+                                       .shape = {gap_end - begin},
+                                       .role = Role::gradient,
                                        .offset = begin * size_of(DType::f32)});
       first.push_back({.kind = ops::Kind::fill_zero, .out = {static_cast<int>(unit_lowering.tensors.size()) - 1}});
     };

@@ -24,8 +24,8 @@ void no_read_before_write(const Program& program) {
       STRATA_CHECK(!block || block->formals[i].bytes <= buffer.bytes, "{}: formal {}", block->name,
                    ops::name_of(block->formals[i].role));
       STRATA_CHECK(!accesses[i].read || written[static_cast<size_t>(program.owner(accesses[i].buffer))],
-                   "{} of micro-batch {} reads {} before it is written", block ? block->name : "a transfer", task.micro_batch,
-                   ops::name_of(buffer.role));
+                   "{} of micro-batch {} reads {} before it is written", block ? block->name : "a transfer",
+                   task.micro_batch, ops::name_of(buffer.role));
     }
     for (const Access& access : accesses)
       if (access.written) written[static_cast<size_t>(program.owner(access.buffer))] = true;

@@ -56,8 +56,8 @@ std::vector<std::string> schedule_items(const Program& program) {
   for (const Task& task : program.tasks) {
     if (!program.block_of(task)) continue;
     const Phase phase = program.block_of(task)->phase;
-    std::string item = phase == Phase::update ? "update"
-                                              : fmt::format("{}{}", phase == Phase::forward ? "F" : "B", task.micro_batch);
+    std::string item =
+        phase == Phase::update ? "update" : fmt::format("{}{}", phase == Phase::forward ? "F" : "B", task.micro_batch);
     if (items.empty() || items.back() != item) items.push_back(std::move(item));
   }
   return items;
@@ -104,7 +104,8 @@ std::vector<TransferGroup> transfer_groups(const Program& program) {
 
 std::string levels_text(const Program& program, const Transfer& transfer) {
   std::vector<std::string> names;
-  for (int32_t l = transfer.first_level; l < transfer.last_level; ++l) names.push_back(program.level_names[static_cast<size_t>(l)]);
+  for (int32_t l = transfer.first_level; l < transfer.last_level; ++l)
+    names.push_back(program.level_names[static_cast<size_t>(l)]);
   return fmt::format("{}", fmt::join(names, "+"));
 }
 
@@ -124,17 +125,20 @@ std::string explain(const Request& request, const Program& program) {
   };
   const model::Config& model = request.job.model;
   line("Step program: {}, rank {} of {}", name_of(program.goal), request.rank, request.ranks);
-  line("  model   {} {}: {} parameters, {} layers, hidden {}, {} heads, sequence {}, vocabulary {}", model::name_of(model.family),
-       model.preset, human_count(static_cast<double>(model::parameter_count(model))), model.layers, model.hidden, model.heads,
-       program.sequence, model.vocab);
-  if (program.goal != Goal::generate) line("  batch   {}", job::describe(job::resolve_batch(request.job, request.ranks)));
+  line("  model   {} {}: {} parameters, {} layers, hidden {}, {} heads, sequence {}, vocabulary {}",
+       model::name_of(model.family), model.preset, human_count(static_cast<double>(model::parameter_count(model))),
+       model.layers, model.hidden, model.heads, program.sequence, model.vocab);
+  if (program.goal != Goal::generate)
+    line("  batch   {}", job::describe(job::resolve_batch(request.job, request.ranks)));
   if (request.ranks > 1) {
     const job::Sharding reach = job::resolve_placement(request.job, program.level_names);
     line("  states  {}", job::describe(reach, program.level_names));
   }
   line("  kept    recompute {}", job::name_of(request.job.schedule.recompute));
   line("  work    {}FLOP on this rank{}; attention's masked half not counted", human_count(program.flops()),
-       program.recompute_flops() > 0 ? fmt::format(", {}FLOP of them made again", human_count(program.recompute_flops())) : "");
+       program.recompute_flops() > 0
+           ? fmt::format(", {}FLOP of them made again", human_count(program.recompute_flops()))
+           : "");
 
   line("\nBlocks (each once; T = tokens of a micro-batch = {})", program.batch * program.sequence);
   const std::vector<int64_t> runs = runs_of_blocks(program);
@@ -160,8 +164,9 @@ std::string explain(const Request& request, const Program& program) {
   if (const auto groups = transfer_groups(program); !groups.empty()) {
     line("\nTransfers of a step on this rank (vector: the whole that is gathered or reduced, all runs together)");
     for (const auto& [transfer, number] : groups)
-      line("  {:<14} {:<16} over {:<20} {:>5} ranks   {:>5}x   vector {}", name_of(transfer.collective), name_of(transfer.purpose),
-           levels_text(program, transfer), transfer.group, number, human_bytes(transfer.elements * size_of(transfer.dtype)));
+      line("  {:<14} {:<16} over {:<20} {:>5} ranks   {:>5}x   vector {}", name_of(transfer.collective),
+           name_of(transfer.purpose), levels_text(program, transfer), transfer.group, number,
+           human_bytes(transfer.elements * size_of(transfer.dtype)));
   }
 
   const MemoryPeak peak = memory_peak(program);
@@ -170,8 +175,8 @@ std::string explain(const Request& request, const Program& program) {
   line("  peak at task {}: {}", peak.task, task_text(program, peak.task));
   for (int k = 0; k < buffer_kinds; ++k)
     if (peak.by_kind[static_cast<size_t>(k)] > 0)
-      line("    {:<20} {:>10}   {}", name_of(static_cast<BufferKind>(k)), human_bytes(peak.by_kind[static_cast<size_t>(k)]),
-           peak.by_kind[static_cast<size_t>(k)]);
+      line("    {:<20} {:>10}   {}", name_of(static_cast<BufferKind>(k)),
+           human_bytes(peak.by_kind[static_cast<size_t>(k)]), peak.by_kind[static_cast<size_t>(k)]);
   line("    {:<20} {:>10}   {}", "gaps", human_bytes(peak.unused_bytes), peak.unused_bytes);
   line("    {:<20} {:>10}   {}", "all", human_bytes(program.arena_bytes), program.arena_bytes);
   return out;
@@ -184,7 +189,8 @@ Json explain_json(const Request& request, const Program& program) {
   json["goal"] = name_of(program.goal);
   json["rank"] = request.rank;
   json["ranks"] = request.ranks;
-  json["model"] = {{"family", model::name_of(model.family)}, {"preset", model.preset},
+  json["model"] = {{"family", model::name_of(model.family)},
+                   {"preset", model.preset},
                    {"parameters", model::parameter_count(model)}};
   json["micro_batches"] = program.micro_batches;
   json["micro"] = program.batch;
@@ -200,25 +206,39 @@ Json explain_json(const Request& request, const Program& program) {
       Json in = Json::array(), outs = Json::array();
       for (int t : op.in) in.push_back(block.tensors[static_cast<size_t>(t)].name);
       for (int t : op.out) outs.push_back(block.tensors[static_cast<size_t>(t)].name);
-      ops.push_back({{"kind", ops::name_of(op.kind)}, {"in", in}, {"out", outs}, {"accumulate", op.accumulate},
+      ops.push_back({{"kind", ops::name_of(op.kind)},
+                     {"in", in},
+                     {"out", outs},
+                     {"accumulate", op.accumulate},
                      {"remade", op.remade}});
     }
-    json["blocks"].push_back({{"name", block.name}, {"phase", name_of(block.phase)}, {"runs", runs[b]},
-                              {"flops", block.cost.flops}, {"bytes_moved", block.cost.bytes},
-                              {"scratch_bytes", scratch_of(block)}, {"ops", ops}});
+    json["blocks"].push_back({{"name", block.name},
+                              {"phase", name_of(block.phase)},
+                              {"runs", runs[b]},
+                              {"flops", block.cost.flops},
+                              {"bytes_moved", block.cost.bytes},
+                              {"scratch_bytes", scratch_of(block)},
+                              {"ops", ops}});
   }
   json["schedule"] = schedule_items(program);
   json["transfers"] = Json::array();
   for (const auto& [transfer, number] : transfer_groups(program))
-    json["transfers"].push_back({{"collective", name_of(transfer.collective)}, {"purpose", name_of(transfer.purpose)},
-                                 {"levels", levels_text(program, transfer)}, {"group", transfer.group}, {"runs", number},
+    json["transfers"].push_back({{"collective", name_of(transfer.collective)},
+                                 {"purpose", name_of(transfer.purpose)},
+                                 {"levels", levels_text(program, transfer)},
+                                 {"group", transfer.group},
+                                 {"runs", number},
                                  {"vector_bytes", transfer.elements * size_of(transfer.dtype)}});
   json["tasks"] = program.tasks.size();
   Json by_kind;
-  for (int k = 0; k < buffer_kinds; ++k) by_kind[std::string(name_of(static_cast<BufferKind>(k)))] = peak.by_kind[static_cast<size_t>(k)];
-  json["memory"] = {{"arena_bytes", program.arena_bytes}, {"persistent_bytes", program.persistent_bytes},
-                    {"peak_task", task_text(program, peak.task)}, {"peak_alive_bytes", peak.alive_bytes},
-                    {"gap_bytes", peak.unused_bytes}, {"by_kind", by_kind}};
+  for (int k = 0; k < buffer_kinds; ++k)
+    by_kind[std::string(name_of(static_cast<BufferKind>(k)))] = peak.by_kind[static_cast<size_t>(k)];
+  json["memory"] = {{"arena_bytes", program.arena_bytes},
+                    {"persistent_bytes", program.persistent_bytes},
+                    {"peak_task", task_text(program, peak.task)},
+                    {"peak_alive_bytes", peak.alive_bytes},
+                    {"gap_bytes", peak.unused_bytes},
+                    {"by_kind", by_kind}};
   return json;
 }
 

@@ -103,9 +103,9 @@ class Sharding {
   BufferId gradient_shard(const model::Unit& unit);
 
   Lowering& lowering_;
-  int whole_for_ = -1;             ///< unit whose gathered weights are still there
-  std::vector<bool> current_;      ///< by unit: weights are those of the last update
-  std::vector<BufferId> secondary_;///< by unit: -1 until its first gather
+  int whole_for_ = -1;               ///< unit whose gathered weights are still there
+  std::vector<bool> current_;        ///< by unit: weights are those of the last update
+  std::vector<BufferId> secondary_;  ///< by unit: -1 until its first gather
 };
 
 /// Tasks for one slot of the schedule.

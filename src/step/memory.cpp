@@ -77,7 +77,8 @@ MemoryPeak memory_peak(const Program& program) {
   for (int64_t t = 0; t < tasks; ++t) {
     const auto change = [&](const std::vector<size_t>& list, int64_t sign) {
       for (size_t b : list)
-        alive[static_cast<size_t>(program.buffers[b].kind)] += sign * round_up(program.buffers[b].bytes, device::alignment);
+        alive[static_cast<size_t>(program.buffers[b].kind)] +=
+            sign * round_up(program.buffers[b].bytes, device::alignment);
     };
     change(starts[static_cast<size_t>(t)], 1);
     int64_t sum = 0;

@@ -35,7 +35,7 @@ enum class BufferKind : uint8_t {
   scratch,              ///< inside one task: temporaries and library workspace
   gathered_weights,     ///< a unit's whole weights, for as long as a task needs them
   secondary,            ///< a second, narrower sharded copy of the weights for later gathers of the same step
-  gradient_parts,       ///< a unit's whole gradient of one micro-batch, before it is reduced into the accumulators' shard
+  gradient_parts,  ///< a unit's whole gradient of one micro-batch, before it is reduced into the accumulators' shard
 };
 std::string_view name_of(BufferKind kind);
 inline constexpr int buffer_kinds = 14;
@@ -46,9 +46,9 @@ using TaskId = int32_t;
 
 struct Buffer {
   BufferKind kind;
-  ops::Role role;        ///< what its bytes are to the operations
+  ops::Role role;  ///< what its bytes are to the operations
   int64_t bytes = 0;
-  int64_t offset = -1;   ///< in the arena; set by memory.cpp only
+  int64_t offset = -1;                  ///< in the arena; set by memory.cpp only
   int32_t unit = -1, micro_batch = -1;  ///< -1: of the whole step
   BufferId within = -1;  ///< a view into another buffer, `begin` bytes from its start: takes no memory of its own
   int64_t begin = 0;
@@ -69,8 +69,8 @@ struct Block {
   std::vector<ops::Op> ops;
   std::vector<ops::Tensor> tensors;
   std::vector<Formal> formals;
-  ops::Cost cost;            ///< of one run
-  double recompute_flops = 0;///< part of cost.flops that remakes what forward made before
+  ops::Cost cost;              ///< of one run
+  double recompute_flops = 0;  ///< part of cost.flops that remakes what forward made before
 };
 
 /// A range in one of the program's lists.
@@ -104,10 +104,10 @@ struct Transfer {
   Collective collective;
   Purpose purpose;
   int32_t first_level, last_level;
-  int64_t group;          ///< ranks taking part
-  int64_t elements;       ///< of the whole vector: gathered, or before it is scattered
-  DType dtype;            ///< of the values at either end
-  bool accumulate = false;///< a reduction that is added to what `out` holds
+  int64_t group;            ///< ranks taking part
+  int64_t elements;         ///< of the whole vector: gathered, or before it is scattered
+  DType dtype;              ///< of the values at either end
+  bool accumulate = false;  ///< a reduction that is added to what `out` holds
   int32_t unit = -1;
 };
 
@@ -141,7 +141,7 @@ struct Program {
   std::vector<std::string> level_names;  ///< of the machine, innermost first
 
   int32_t micro_batches = 0;
-  bool inspect = false;  ///< Request::inspect
+  bool inspect = false;             ///< Request::inspect
   int64_t batch = 0, sequence = 0;  ///< of a micro-batch
 
   /// The one buffer of this role, unit and micro-batch; throws InternalError if there is none.

@@ -23,7 +23,8 @@ Sharding::Sharding(Lowering& lowering)
 BufferId Sharding::weights(const model::Unit& unit) {
   for (size_t b = 0; b < lowering_.program.buffers.size(); ++b) {
     const Buffer& buffer = lowering_.program.buffers[b];
-    if (buffer.kind == BufferKind::weights && buffer.unit == unit.index && buffer.within < 0) return static_cast<BufferId>(b);
+    if (buffer.kind == BufferKind::weights && buffer.unit == unit.index && buffer.within < 0)
+      return static_cast<BufferId>(b);
   }
   STRATA_CHECK(false, "{} has no weights", unit.name);
   return -1;
@@ -41,9 +42,14 @@ void Sharding::gather_update(const model::Unit& unit) {
   const Cut outer = cut_of(lowering_, unit, p.reach.weights), inner = cut_of(lowering_, unit, p.reach.optimizer);
   if (outer == inner) return;
   const BufferId all = weights(unit), own = lowering_.add_view(all, outer, inner, lowering_.compute());
-  lowering_.add_transfer({.collective = Collective::all_gather, .purpose = Purpose::update, .first_level = p.reach.weights,
-                          .last_level = p.reach.optimizer, .group = p.group(p.reach.weights, p.reach.optimizer),
-                          .elements = outer.elements, .dtype = lowering_.compute(), .unit = unit.index},
+  lowering_.add_transfer({.collective = Collective::all_gather,
+                          .purpose = Purpose::update,
+                          .first_level = p.reach.weights,
+                          .last_level = p.reach.optimizer,
+                          .group = p.group(p.reach.weights, p.reach.optimizer),
+                          .elements = outer.elements,
+                          .dtype = lowering_.compute(),
+                          .unit = unit.index},
                          -1, own, all);
 }
 
@@ -56,15 +62,21 @@ void Sharding::gather(const model::Unit& unit, Phase phase, int micro_batch) {
   const bool from_secondary = secondary >= 0;
   BufferId fills = -1;
   if (!from_secondary && p.reach.secondary > 0 && lowering_.goal == Goal::train)
-    fills = lowering_.add_buffer(BufferKind::secondary, Role::parameter, unit.index, micro_batch, bytes / p.shards(p.reach.secondary));
+    fills = lowering_.add_buffer(BufferKind::secondary, Role::parameter, unit.index, micro_batch,
+                                 bytes / p.shards(p.reach.secondary));
   const int reach = from_secondary ? p.reach.secondary : p.reach.weights;
   const BufferId source = from_secondary ? secondary : weights(unit);
   if (fills >= 0) secondary = fills;
-  const BufferId whole = lowering_.add_buffer(BufferKind::gathered_weights, Role::parameter, unit.index, micro_batch, bytes);
+  const BufferId whole =
+      lowering_.add_buffer(BufferKind::gathered_weights, Role::parameter, unit.index, micro_batch, bytes);
   lowering_.add_transfer({.collective = Collective::all_gather,
                           .purpose = phase == Phase::forward ? Purpose::weights_forward : Purpose::weights_backward,
-                          .first_level = 0, .last_level = reach, .group = p.group(0, reach), .elements = elements,
-                          .dtype = lowering_.compute(), .unit = unit.index},
+                          .first_level = 0,
+                          .last_level = reach,
+                          .group = p.group(0, reach),
+                          .elements = elements,
+                          .dtype = lowering_.compute(),
+                          .unit = unit.index},
                          micro_batch, source, whole, fills);
   lowering_.bind(Role::parameter, unit.index, whole);
 }
@@ -100,9 +112,15 @@ void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
     const BufferId shard = micro_batch == 0
                                ? lowering_.add_buffer(BufferKind::gradients, Role::gradient, unit.index, -1, bytes)
                                : gradient_shard(unit);
-    lowering_.add_transfer({.collective = Collective::reduce_scatter, .purpose = Purpose::gradients, .first_level = 0,
-                            .last_level = reach, .group = p.group(0, reach), .elements = lowering_.elements(unit),
-                            .dtype = DType::f32, .accumulate = micro_batch > 0, .unit = unit.index},
+    lowering_.add_transfer({.collective = Collective::reduce_scatter,
+                            .purpose = Purpose::gradients,
+                            .first_level = 0,
+                            .last_level = reach,
+                            .group = p.group(0, reach),
+                            .elements = lowering_.elements(unit),
+                            .dtype = DType::f32,
+                            .accumulate = micro_batch > 0,
+                            .unit = unit.index},
                            micro_batch, parts, shard);
   }
   const bool tied_table = lowering_.request.job.model.tied && unit.kind == model::UnitKind::embedding;
@@ -112,7 +130,8 @@ void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
 BufferId Sharding::gradient_shard(const model::Unit& unit) {
   for (size_t b = 0; b < lowering_.program.buffers.size(); ++b) {
     const Buffer& buffer = lowering_.program.buffers[b];
-    if (buffer.kind == BufferKind::gradients && buffer.role == Role::gradient && buffer.unit == unit.index && buffer.within < 0)
+    if (buffer.kind == BufferKind::gradients && buffer.role == Role::gradient && buffer.unit == unit.index &&
+        buffer.within < 0)
       return static_cast<BufferId>(b);
   }
   return accumulators(unit);
@@ -123,13 +142,23 @@ void Sharding::reduce_outwards(const model::Unit& unit) {
   const int from = lowering_.gradient_reach(unit), to = p.reach.optimizer;
   const Cut outer = cut_of(lowering_, unit, from), inner = cut_of(lowering_, unit, to);
   const BufferId all = gradient_shard(unit), own = lowering_.add_view(all, outer, inner, DType::f32);
-  lowering_.add_transfer({.collective = Collective::reduce_scatter, .purpose = Purpose::reduction, .first_level = from,
-                          .last_level = to, .group = p.group(from, to), .elements = outer.elements, .dtype = DType::f32,
+  lowering_.add_transfer({.collective = Collective::reduce_scatter,
+                          .purpose = Purpose::reduction,
+                          .first_level = from,
+                          .last_level = to,
+                          .group = p.group(from, to),
+                          .elements = outer.elements,
+                          .dtype = DType::f32,
                           .unit = unit.index},
                          -1, all, own);
-  lowering_.add_transfer({.collective = Collective::all_reduce, .purpose = Purpose::reduction, .first_level = to,
-                          .last_level = p.levels(), .group = p.group(to, p.levels()), .elements = inner.elements,
-                          .dtype = DType::f32, .unit = unit.index},
+  lowering_.add_transfer({.collective = Collective::all_reduce,
+                          .purpose = Purpose::reduction,
+                          .first_level = to,
+                          .last_level = p.levels(),
+                          .group = p.group(to, p.levels()),
+                          .elements = inner.elements,
+                          .dtype = DType::f32,
+                          .unit = unit.index},
                          -1, own, own);
   lowering_.bind(Role::gradient, unit.index, own);
 }
@@ -146,18 +175,26 @@ void Sharding::reduce_norm() {
   // Ranks beyond the optimizer's reach hold copies of the same shards: they count once.
   const Placement& p = lowering_.placement;
   const BufferId sum = lowering_.buffer(Role::norm_sum, -1, -1, 0);
-  lowering_.add_transfer({.collective = Collective::all_reduce, .purpose = Purpose::norm, .first_level = 0,
-                          .last_level = p.reach.optimizer, .group = p.group(0, p.reach.optimizer),
-                          .elements = ops::norm_limbs, .dtype = DType::i64},
+  lowering_.add_transfer({.collective = Collective::all_reduce,
+                          .purpose = Purpose::norm,
+                          .first_level = 0,
+                          .last_level = p.reach.optimizer,
+                          .group = p.group(0, p.reach.optimizer),
+                          .elements = ops::norm_limbs,
+                          .dtype = DType::i64},
                          -1, sum, sum);
 }
 
 void Sharding::reduce_losses() {
   const Placement& p = lowering_.placement;
   const BufferId losses = lowering_.buffer(Role::loss, -1, -1, 0);
-  lowering_.add_transfer({.collective = Collective::all_reduce, .purpose = Purpose::loss, .first_level = 0,
-                          .last_level = p.levels(), .group = p.group(0, p.levels()),
-                          .elements = lowering_.program.micro_batches, .dtype = DType::f64},
+  lowering_.add_transfer({.collective = Collective::all_reduce,
+                          .purpose = Purpose::loss,
+                          .first_level = 0,
+                          .last_level = p.levels(),
+                          .group = p.group(0, p.levels()),
+                          .elements = lowering_.program.micro_batches,
+                          .dtype = DType::f64},
                          -1, losses, losses);
 }
 

@@ -27,9 +27,11 @@ struct Operands {
 };
 
 ops::AdamWAttributes adamw(const model::Unit& unit, const layout::Cut& shard, const job::Optimizer& optimizer) {
-  ops::AdamWAttributes attributes{.beta1 = static_cast<float>(optimizer.beta1), .beta2 = static_cast<float>(optimizer.beta2),
+  ops::AdamWAttributes attributes{.beta1 = static_cast<float>(optimizer.beta1),
+                                  .beta2 = static_cast<float>(optimizer.beta2),
                                   .epsilon = static_cast<float>(optimizer.epsilon),
-                                  .weight_decay = static_cast<float>(optimizer.weight_decay), .ranges = {}};
+                                  .weight_decay = static_cast<float>(optimizer.weight_decay),
+                                  .ranges = {}};
   for (const model::Parameter& p : unit.parameters) {
     const int64_t row = p.shape.elements() / p.shape[0];
     const int64_t begin = std::max<int64_t>(p.offset - shard.begin, 0);
@@ -41,7 +43,8 @@ ops::AdamWAttributes adamw(const model::Unit& unit, const layout::Cut& shard, co
 }
 
 BlockId small_block(Lowering& lowering, std::string name, std::vector<ops::Op> ops, const Operands& operands) {
-  return lowering.add_block(make_block(std::move(name), Phase::update, std::move(ops), operands.tensors, {}, lowering.planner));
+  return lowering.add_block(
+      make_block(std::move(name), Phase::update, std::move(ops), operands.tensors, {}, lowering.planner));
 }
 
 }  // namespace
@@ -61,7 +64,8 @@ void add_update(Lowering& lowering, Sharding& sharding) {
     const int tied = o.add("d_table of the head", DType::f32, table.shape, Role::tied_gradient);
     const int sum = o.add("sum", DType::f32, table.shape, Role::gradient);
     o.tensors[static_cast<size_t>(sum)].offset = o.tensors[static_cast<size_t>(g)].offset;
-    const BlockId block = small_block(lowering, "embedding/tie", {{.kind = Kind::add, .in = {g, tied}, .out = {sum}}}, o);
+    const BlockId block =
+        small_block(lowering, "embedding/tie", {{.kind = Kind::add, .in = {g, tied}, .out = {sum}}}, o);
     lowering.add_compute(block, embedding.index, -1);
     sharding.reduce_outwards(embedding);
   }
@@ -69,7 +73,8 @@ void add_update(Lowering& lowering, Sharding& sharding) {
   sharding.bind_optimizer_shards();
   {
     Operands o;
-    lowering.add_compute(small_block(lowering, "norm/clear", {{.kind = Kind::fill_zero, .out = {o.norm_sum()}}}, o), -1, -1);
+    lowering.add_compute(small_block(lowering, "norm/clear", {{.kind = Kind::fill_zero, .out = {o.norm_sum()}}}, o), -1,
+                         -1);
   }
   for (const model::Unit& unit : lowering.units) {
     UnitBlocks& blocks = lowering.blocks_of(unit);
@@ -86,9 +91,10 @@ void add_update(Lowering& lowering, Sharding& sharding) {
     Operands o;
     const int sum = o.norm_sum(), inputs = o.inputs(), results = o.results();
     const auto attributes = ops::ClipAttributes{static_cast<float>(lowering.request.job.optimizer.clip)};
-    lowering.add_compute(small_block(lowering, "clip",
-                                     {{.kind = Kind::clip, .in = {sum, inputs}, .out = {results}, .attributes = attributes}}, o),
-                         -1, -1);
+    lowering.add_compute(
+        small_block(lowering, "clip",
+                    {{.kind = Kind::clip, .in = {sum, inputs}, .out = {results}, .attributes = attributes}}, o),
+        -1, -1);
   }
   for (const model::Unit& unit : lowering.units) {
     UnitBlocks& blocks = lowering.blocks_of(unit);
@@ -100,7 +106,9 @@ void add_update(Lowering& lowering, Sharding& sharding) {
       const int m = o.add("m", DType::f32, {shard.elements}, Role::moment1);
       const int v = o.add("v", DType::f32, {shard.elements}, Role::moment2);
       blocks.update = small_block(lowering, std::string(model::name_of(unit.kind)) + "/update",
-                                  {{.kind = Kind::adamw, .in = {g, inputs, results}, .out = {w, m, v},
+                                  {{.kind = Kind::adamw,
+                                    .in = {g, inputs, results},
+                                    .out = {w, m, v},
                                     .attributes = adamw(unit, shard, lowering.request.job.optimizer)}},
                                   o);
     }

@@ -18,45 +18,45 @@ namespace strata::train {
 struct RunStart {
   const job::Job* job = nullptr;
   job::BatchPlan batch;
-  std::filesystem::path folder;        ///< the run's files
+  std::filesystem::path folder;  ///< the run's files
   int64_t parameters = 0;
-  std::string device;                  ///< Device::description()
-  int64_t first_step = 0;              ///< 0 unless resumed
-  int64_t planned_bytes = 0;           ///< arena of the largest program
-  double model_flops_per_token = 0;    ///< model::train_flops_per_token: recompute not counted
-  double program_flops = 0;            ///< one step of the train program on one rank, recompute counted, causal half only
-  double program_recompute_flops = 0;  ///< the part spent on remaking
+  std::string device;                ///< Device::description()
+  int64_t first_step = 0;            ///< 0 unless resumed
+  int64_t planned_bytes = 0;         ///< arena of the largest program
+  double model_flops_per_token = 0;  ///< model::train_flops_per_token: recompute not counted
+  double program_flops = 0;          ///< one step of the train program on one rank, recompute counted, causal half only
+  double program_recompute_flops = 0;      ///< the part spent on remaking
   const step::Program* program = nullptr;  ///< goal train
 };
 
 /// After each step.
 struct StepReport {
-  int64_t step = 0;              ///< from 1: steps done
-  int64_t tokens = 0;            ///< in this step, over all ranks
-  int64_t total_tokens = 0;      ///< since the start of the run, resumed part included
-  double seconds = 0;            ///< the whole step, reading data included
-  double loss = 0;               ///< mean over the global batch's tokens that count, before the update
-  double grad_norm = 0;          ///< before clipping
+  int64_t step = 0;          ///< from 1: steps done
+  int64_t tokens = 0;        ///< in this step, over all ranks
+  int64_t total_tokens = 0;  ///< since the start of the run, resumed part included
+  double seconds = 0;        ///< the whole step, reading data included
+  double loss = 0;           ///< mean over the global batch's tokens that count, before the update
+  double grad_norm = 0;      ///< before clipping
   double clip_factor = 1;
-  bool skipped = false;          ///< gradients were not finite; nothing was updated
+  bool skipped = false;  ///< gradients were not finite; nothing was updated
   double learning_rate = 0;
-  int64_t allocated_bytes = 0;   ///< device memory held, peak so far
-  int64_t resident_bytes = 0;    ///< of the process, peak so far
-  int64_t allocations = -1;      ///< heap allocations by Strata's code inside the step program; -1: not counted
+  int64_t allocated_bytes = 0;  ///< device memory held, peak so far
+  int64_t resident_bytes = 0;   ///< of the process, peak so far
+  int64_t allocations = -1;     ///< heap allocations by Strata's code inside the step program; -1: not counted
   int64_t library_allocations = -1;
 };
 
 struct ValidationReport {
   int64_t step = 0;
-  double loss = 0;   ///< mean over the validation batches' tokens
+  double loss = 0;  ///< mean over the validation batches' tokens
   int64_t tokens = 0;
   double seconds = 0;
 };
 
 struct RunEnd {
   int64_t step = 0;
-  double seconds = 0;         ///< wall clock of the loop
-  bool interrupted = false;   ///< stopped by a signal after a clean save
+  double seconds = 0;           ///< wall clock of the loop
+  bool interrupted = false;     ///< stopped by a signal after a clean save
   std::filesystem::path saved;  ///< the last saved model; empty if none
 };
 

@@ -61,8 +61,8 @@ void Runner::load(const checkpoint::ParameterSource& source) {
 }
 
 checkpoint::ParameterSource Runner::weights() const {
-  return [&executor = *(train_ ? train_ : evaluate_)->executor](const model::Unit& unit, const model::Parameter& parameter,
-                                                                std::span<float> out) {
+  return [&executor = *(train_ ? train_ : evaluate_)->executor](
+             const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
     execute::read_parameter(executor, unit, parameter, Role::parameter, out);
   };
 }

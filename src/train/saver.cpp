@@ -21,7 +21,8 @@ Saver::Saver(const job::Job& job, bool replace) : job_(job), folder_(fs::path(jo
     if (entry.path().filename().string().starts_with("step-")) earlier_.push_back(entry.path());
   if (!earlier_.empty() && !replace)
     throw input_error(
-        "{}: holds models that an earlier run saved ({}); choose another place with --set run.folder=FOLDER, or give --replace "
+        "{}: holds models that an earlier run saved ({}); choose another place with --set run.folder=FOLDER, or give "
+        "--replace "
         "to let this run take their place",
         folder_.string(), earlier_.front().filename().string());
 }
@@ -34,7 +35,8 @@ fs::path Saver::save(int64_t step, const checkpoint::ParameterSource& weights) {
   std::error_code error;
   if (!tokenizer.empty() && fs::is_regular_file(tokenizer, error)) {
     fs::copy_file(tokenizer, folder.partial() / ("tokenizer" + tokenizer.extension().string()), error);
-    if (error) throw run_error("{}: cannot copy the tokenizer {}: {}", target.string(), tokenizer.string(), error.message());
+    if (error)
+      throw run_error("{}: cannot copy the tokenizer {}: {}", target.string(), tokenizer.string(), error.message());
   }
   folder.commit();
 

@@ -34,8 +34,8 @@ std::vector<data::Source> sources(const std::vector<job::Data::Source>& given) {
 }
 
 /// Fills every micro-batch of a step; `first` is the number of its first sequence in the whole run. Returns tokens that count.
-int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset, const job::Job& job, int64_t micro_batches,
-                  int64_t first, std::vector<int32_t>& samples) {
+int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset, const job::Job& job,
+                  int64_t micro_batches, int64_t first, std::vector<int32_t>& samples) {
   const auto row = static_cast<size_t>(job.batch.sequence + 1);
   samples.resize(static_cast<size_t>(job.batch.micro) * row);
   int64_t counted = 0;
@@ -51,8 +51,9 @@ int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset,
 class Validation {
  public:
   Validation(const job::Job& job)
-      : job_(job), dataset_(sources({{job.data.validation, 1.0}}), job.batch.sequence, job.run.seed, job.model.vocab,
-                            data::Order::sequential) {}
+      : job_(job),
+        dataset_(sources({{job.data.validation, 1.0}}), job.batch.sequence, job.run.seed, job.model.vocab,
+                 data::Order::sequential) {}
 
   ValidationReport run(Runner& runner, int64_t step) {
     const auto start = Clock::now();
@@ -83,11 +84,15 @@ void check_trainable(const job::Job& job) {
   if (job.mesh.tensor != 1) refuse("mesh.tensor", std::to_string(job.mesh.tensor), "set it to 1");
   if (job.mesh.pipeline != 1) refuse("mesh.pipeline", std::to_string(job.mesh.pipeline), "set it to 1");
   if (job.precision.compute != DType::f32)
-    refuse("precision.compute", fmt::format("\"{}\"", job::precision_name(job.precision.compute)), "set it to \"fp32\"");
+    refuse("precision.compute", fmt::format("\"{}\"", job::precision_name(job.precision.compute)),
+           "set it to \"fp32\"");
   if (job.data.train.empty())
-    throw input_error("data.train is missing: name a dataset, e.g. [data] train = [{{ path = \"PREFIX\" }}]; strata data build makes one");
+    throw input_error(
+        "data.train is missing: name a dataset, e.g. [data] train = [{{ path = \"PREFIX\" }}]; strata data build makes "
+        "one");
   if (job.run.validate.every > 0 && job.data.validation.empty())
-    throw input_error("run.validate.every = {} but data.validation is missing: name a dataset or set it to 0", job.run.validate.every);
+    throw input_error("run.validate.every = {} but data.validation is missing: name a dataset or set it to 0",
+                      job.run.validate.every);
 }
 
 RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* const> observers, bool replace) {
@@ -142,7 +147,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
     ops::StepInputs inputs;
     inputs.grad_scale = 1.0f / static_cast<float>(counted);
-    inputs.learning_rate = static_cast<float>(optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, step, job.run.steps));
+    inputs.learning_rate =
+        static_cast<float>(optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, step, job.run.steps));
     inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
     inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
     inputs.seed = job.run.seed;
@@ -169,7 +175,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     tell([&](Observer& o) { o.on_step(report); });
     if (!std::isfinite(loss) || report.skipped)
       throw run_error(
-          "step {}: the {} is not finite (loss {}, gradient norm {}, learning rate {:.3g}); nothing was saved for this step. "
+          "step {}: the {} is not finite (loss {}, gradient norm {}, learning rate {:.3g}); nothing was saved for this "
+          "step. "
           "Lower optimizer.lr, lengthen optimizer.schedule.warmup or set optimizer.clip",
           step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, outcome.results.grad_norm, inputs.learning_rate);
 

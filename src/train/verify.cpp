@@ -15,7 +15,8 @@ namespace strata::train {
 
 namespace {
 
-constexpr double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, norm_bound = 1e-5, training_bound = 2e-5;
+constexpr double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, norm_bound = 1e-5,
+                 training_bound = 2e-5;
 
 double largest(std::span<const float> values) {
   double most = 0;
@@ -43,10 +44,12 @@ struct Reference {
   std::vector<float> logits;
   double loss, norm;
 
-  Reference(const std::filesystem::path& path, const model::Config& config) : file(files::Safetensors::open_file(path)) {
+  Reference(const std::filesystem::path& path, const model::Config& config)
+      : file(files::Safetensors::open_file(path)) {
     const files::StoredTensor& t = file.at("tokens");
     if (t.shape.size() != 3 || t.shape[0] < 1 || t.shape[1] < 1 || t.shape[2] < 2)
-      throw input_error("{}: tokens has shape {}, expected [steps + 1, batch, length + 1]", t.file, files::shape_text(t.shape));
+      throw input_error("{}: tokens has shape {}, expected [steps + 1, batch, length + 1]", t.file,
+                        files::shape_text(t.shape));
     steps = t.shape[0] - 1;
     batch = t.shape[1];
     length = t.shape[2] - 1;
@@ -189,10 +192,11 @@ VerifyReport verify_model(const std::filesystem::path& folder, device::Device& d
 
   VerifyReport report;
   const model::Config& m = job.model;
-  report.model = fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}", model::name_of(m.family), m.layers, m.hidden,
-                             m.heads, m.vocab);
+  report.model = fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}", model::name_of(m.family), m.layers,
+                             m.hidden, m.heads, m.vocab);
   report.rows.push_back({"logits", "largest difference",
-                         largest_difference(evaluate_logits(job, device, reference, source), reference.logits), logits_bound});
+                         largest_difference(evaluate_logits(job, device, reference, source), reference.logits),
+                         logits_bound});
 
   const Trained trained = run_training(job, device, reference, source);
   report.rows.push_back({"loss", "difference", std::abs(trained.loss - reference.loss), loss_bound});
@@ -206,15 +210,17 @@ VerifyReport verify_model(const std::filesystem::path& folder, device::Device& d
         std::vector<float> found(expected.size());
         model::to_hf(m, parameter, slice, gradient, found);
         report.rows.push_back({"gradient " + slice.name, "largest difference / largest value",
-                               largest_difference(found, expected) / std::max(largest(expected), 1e-30), gradient_bound});
+                               largest_difference(found, expected) / std::max(largest(expected), 1e-30),
+                               gradient_bound});
       }
     }
   const double norm = reference.norm;
   report.rows.push_back({"gradient norm", "relative difference", std::abs(trained.norm - norm) / norm, norm_bound});
   report.rows.push_back({fmt::format("losses of {} training steps", reference.steps), "largest difference",
                          largest_absolute(trained.losses, reference.losses), training_bound});
-  report.rows.push_back({fmt::format("gradient norms of {} training steps", reference.steps), "largest relative difference",
-                         largest_relative(trained.norms, reference.norms), 10 * norm_bound});
+  report.rows.push_back({fmt::format("gradient norms of {} training steps", reference.steps),
+                         "largest relative difference", largest_relative(trained.norms, reference.norms),
+                         10 * norm_bound});
 
   for (job::Recompute recompute : {job::Recompute::selective, job::Recompute::full}) {
     job.schedule.recompute = recompute;

@@ -20,8 +20,8 @@
 namespace strata::train {
 
 struct VerifyRow {
-  std::string what;   ///< "logits", "gradient gpt_neox.layers.0...", "training losses", ...
-  std::string measure;///< how deviation is counted
+  std::string what;     ///< "logits", "gradient gpt_neox.layers.0...", "training losses", ...
+  std::string measure;  ///< how deviation is counted
   double deviation = 0, bound = 0;
   bool passed() const { return deviation <= bound; }  // false for NaN
 };

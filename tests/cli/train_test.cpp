@@ -26,7 +26,8 @@ class Run : public testing::Test {
     const char* words[] = {"the", "cat", "sat", "on", "a", "mat", "and", "saw", "another", "dog"};
     for (uint64_t i = 0; i < 4000; ++i) text << words[philox(1, i)[0] % 10] << (i % 12 == 11 ? ".\n" : " ");
     text.close();
-    const Outcome built = strata({"data", "build", "--text", path("text.txt"), "--bytes", "--out", path("text"), "--validation", "0.1"});
+    const Outcome built =
+        strata({"data", "build", "--text", path("text.txt"), "--bytes", "--out", path("text"), "--validation", "0.1"});
     ASSERT_EQ(built.code, 0) << built.err;
     write_job("");
   }
@@ -53,7 +54,8 @@ micro = 4
 lr = 1e-2
 [run]
 steps = 20
-folder = ")" << path("run") << "\"\n" << more;
+folder = ")" << path("run") << "\"\n"
+                                    << more;
   }
   void refused(const std::vector<std::string>& arguments, const std::string& part, int code = 2) const {
     const Outcome outcome = strata(arguments);
@@ -63,7 +65,8 @@ folder = ")" << path("run") << "\"\n" << more;
   std::vector<std::string> files(const std::string& below) const {
     std::vector<std::string> names;
     if (fs::exists(path(below)))
-      for (const auto& entry : fs::recursive_directory_iterator(path(below))) names.push_back(entry.path().filename().string());
+      for (const auto& entry : fs::recursive_directory_iterator(path(below)))
+        names.push_back(entry.path().filename().string());
     return names;
   }
   test::Scratch folder_;
@@ -88,7 +91,8 @@ TEST_F(Run, TrainsSavesAndGeneratesTheSameTwice) {
 
   const std::string exported = path("exported");
   EXPECT_EQ(strata({"checkpoint", "export", path("run/checkpoints/step-000020"), exported}).code, 0);
-  std::ifstream a(path("run/checkpoints/step-000020/model.safetensors"), std::ios::binary), b(exported + "/model.safetensors", std::ios::binary);
+  std::ifstream a(path("run/checkpoints/step-000020/model.safetensors"), std::ios::binary),
+      b(exported + "/model.safetensors", std::ios::binary);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(a), {}), std::string(std::istreambuf_iterator<char>(b), {}));
   refused({"checkpoint", "export", exported, exported}, "exists");
 }
@@ -101,8 +105,9 @@ TEST_F(Run, ProgressHasLossSpeedAndMemory) {
 }
 
 TEST_F(Run, ExplainsForAnyNumberOfRanksWithoutDataOrDevice) {
-  std::ofstream(path("plan.toml")) << "[model]\npreset = \"gpt-175b\"\n[batch]\nglobal = 768\nmicro = 1\n[mesh]\nlevels = [2, 4, \"*\"]\n"
-                                      "[placement]\npreset = \"zero-topo\"\n[run]\nsteps = 1\n";
+  std::ofstream(path("plan.toml"))
+      << "[model]\npreset = \"gpt-175b\"\n[batch]\nglobal = 768\nmicro = 1\n[mesh]\nlevels = [2, 4, \"*\"]\n"
+         "[placement]\npreset = \"zero-topo\"\n[run]\nsteps = 1\n";
   const Outcome text = strata({"train", path("plan.toml"), "--explain", "--ranks", "384"});
   ASSERT_EQ(text.code, 0) << text.err;
   for (const char* part : {"layer/forward", "Schedule", "Memory", "reduce_scatter gradients"})
@@ -141,8 +146,9 @@ TEST_F(Run, AnEarlierRunsModelsAreNotOverwrittenUnasked) {
 
 TEST_F(Run, NoSpaceLeftIsAnErrorAndLeavesNoPartialModel) {
   // A file size limit stands in for a full disk: writes past it fail as they do there.
-  const Outcome outcome = run_program("/bin/bash", {"-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"", STRATA_PROGRAM, "train", path("job.toml"),
-                                                    "--set", "model.hidden=128", "--set", "run.steps=2"});
+  const Outcome outcome =
+      run_program("/bin/bash", {"-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"", STRATA_PROGRAM, "train",
+                                path("job.toml"), "--set", "model.hidden=128", "--set", "run.steps=2"});
   EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.err;
   EXPECT_NE(outcome.err.find("safetensors"), std::string::npos) << outcome.err;
   for (const std::string& name : files("run/checkpoints")) EXPECT_EQ(name.find("step-"), std::string::npos) << name;
@@ -151,14 +157,19 @@ TEST_F(Run, NoSpaceLeftIsAnErrorAndLeavesNoPartialModel) {
 TEST_F(Run, ASignalSavesAndExitsWithFour) {
   for (const char* signal : {"INT", "USR1", "TERM"}) {
     // The shell sends the signal once the run has logged a step.
-    const std::string script = "\"$0\" train \"$1\" --replace --set run.steps=1000000 --set run.log_every=1 --set run.folder=\"$2\" > \"$3\" & "
-                               "child=$!; for i in $(seq 600); do grep -q 'step 3/' \"$3\" 2> /dev/null && break; sleep 0.05; done; "
-                               "kill -s " + std::string(signal) + " $child; wait $child";
+    const std::string script =
+        "\"$0\" train \"$1\" --replace --set run.steps=1000000 --set run.log_every=1 --set run.folder=\"$2\" > \"$3\" "
+        "& "
+        "child=$!; for i in $(seq 600); do grep -q 'step 3/' \"$3\" 2> /dev/null && break; sleep 0.05; done; "
+        "kill -s " +
+        std::string(signal) + " $child; wait $child";
     const std::string run = path(std::string("run-") + signal);
-    const Outcome outcome = run_program("/bin/bash", {"-c", script, STRATA_PROGRAM, path("job.toml"), run, path("progress")});
+    const Outcome outcome =
+        run_program("/bin/bash", {"-c", script, STRATA_PROGRAM, path("job.toml"), run, path("progress")});
     EXPECT_EQ(outcome.code, 4) << signal << outcome.err;
     int models = 0;
-    for (const auto& entry : fs::directory_iterator(run + "/checkpoints")) models += fs::exists(entry.path() / "model.safetensors");
+    for (const auto& entry : fs::directory_iterator(run + "/checkpoints"))
+      models += fs::exists(entry.path() / "model.safetensors");
     EXPECT_EQ(models, 1) << signal;
   }
 }

@@ -28,7 +28,8 @@ TEST(Sample, FollowsTheSoftmax) {
   const auto f = frequencies({.temperature = 0.7});
   double sum = 0;
   for (float l : logits) sum += std::exp(static_cast<double>(l) / 0.7);
-  for (size_t i = 0; i < logits.size(); ++i) EXPECT_NEAR(f[i], std::exp(static_cast<double>(logits[i]) / 0.7) / sum, 0.01);
+  for (size_t i = 0; i < logits.size(); ++i)
+    EXPECT_NEAR(f[i], std::exp(static_cast<double>(logits[i]) / 0.7) / sum, 0.01);
 }
 
 TEST(Sample, TemperatureZeroAndTopOneAreTheLikeliest) {

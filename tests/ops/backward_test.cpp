@@ -79,12 +79,15 @@ TEST(Reverse, ATensorUsedTwiceGetsBothContributions) {
 }
 
 TEST(Cost, CountsProductsAndCausalAttention) {
-  std::vector<Tensor> t = {{.name = "x", .shape = {10, 6}}, {.name = "w", .shape = {4, 6}}, {.name = "y", .shape = {10, 4}}};
+  std::vector<Tensor> t = {
+      {.name = "x", .shape = {10, 6}}, {.name = "w", .shape = {4, 6}}, {.name = "y", .shape = {10, 4}}};
   EXPECT_EQ(cost({.kind = Kind::linear, .in = {0, 1}, .out = {2}}, t).flops, 2 * 10 * 6 * 4);
-  std::vector<Tensor> a = {{.name = "qkv", .shape = {8, 12}}, {.name = "y", .shape = {8, 4}}, {.name = "lse", .shape = {1, 2, 8}}};
+  std::vector<Tensor> a = {
+      {.name = "qkv", .shape = {8, 12}}, {.name = "y", .shape = {8, 4}}, {.name = "lse", .shape = {1, 2, 8}}};
   const AttentionAttributes attributes{.heads = 2, .kv_heads = 2, .head_dim = 2, .sequence = 8, .scale = 1};
   // 8 x 9 / 2 = 36 pairs, two products, 2 flops x 4 dims each.
-  EXPECT_EQ(cost({.kind = Kind::attention, .in = {0}, .out = {1, 2}, .attributes = attributes}, a).flops, 36 * 2 * 2 * 4);
+  EXPECT_EQ(cost({.kind = Kind::attention, .in = {0}, .out = {1, 2}, .attributes = attributes}, a).flops,
+            36 * 2 * 2 * 4);
 }
 
 TEST(InPlace, NamesOnlyInputsThatExist) {

@@ -84,8 +84,7 @@ TEST_P(Build, GoalsShareTheFrontOfTheArena) {
         EXPECT_EQ(buffer.offset, train.find(buffer.role, buffer.unit).offset);
         EXPECT_EQ(buffer.bytes, train.find(buffer.role, buffer.unit).bytes);
       }
-  for (const Task& task : evaluate.tasks)
-    EXPECT_EQ(evaluate.block_of(task)->phase, Phase::forward);
+  for (const Task& task : evaluate.tasks) EXPECT_EQ(evaluate.block_of(task)->phase, Phase::forward);
 }
 
 TEST_P(Build, PeakIsTheArena) {
@@ -180,7 +179,8 @@ TEST(Explain, TellsBlocksScheduleAndMemory) {
   const auto planner = device::make_planner(1);
   const Program p = build(request, Goal::train, *planner);
   const std::string text = explain(request, p);
-  for (const char* part : {"layer/forward   runs 6x", "rotary(", "F0 B0 F1 B1 update", "moments", "8 sequences = 4 micro x 2"})
+  for (const char* part :
+       {"layer/forward   runs 6x", "rotary(", "F0 B0 F1 B1 update", "moments", "8 sequences = 4 micro x 2"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   const auto json = explain_json(request, p);
   EXPECT_EQ(json["memory"]["arena_bytes"], p.arena_bytes);

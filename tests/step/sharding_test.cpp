@@ -20,9 +20,9 @@ struct Row {
 
 // Any legal row: each state over none, package, node or all.
 const std::vector<Row> rows = {
-    {"ddp", "none", "none", "none"},          {"zero1", "none", "none", "all"},       {"zero2", "none", "all", "all"},
-    {"zero3", "all", "all", "all"},           {"hsdp", "node", "node", "node"},       {"topo", "package", "node", "all"},
-    {"odd1", "none", "package", "node"},      {"odd2", "package", "package", "all"},  {"odd3", "none", "none", "package"},
+    {"ddp", "none", "none", "none"},     {"zero1", "none", "none", "all"},      {"zero2", "none", "all", "all"},
+    {"zero3", "all", "all", "all"},      {"hsdp", "node", "node", "node"},      {"topo", "package", "node", "all"},
+    {"odd1", "none", "package", "node"}, {"odd2", "package", "package", "all"}, {"odd3", "none", "none", "package"},
 };
 
 class Placements : public testing::TestWithParam<Row> {
@@ -46,12 +46,14 @@ class Placements : public testing::TestWithParam<Row> {
   std::unique_ptr<device::Planner> planner_ = device::make_planner(1);
 };
 
-INSTANTIATE_TEST_SUITE_P(Rows, Placements, testing::ValuesIn(rows), [](const auto& i) { return std::string(i.param.name); });
+INSTANTIATE_TEST_SUITE_P(Rows, Placements, testing::ValuesIn(rows),
+                         [](const auto& i) { return std::string(i.param.name); });
 
 TEST_P(Placements, StatesFollowTheClosedFormOnEveryRank) {
   for (bool tied : {false, true}) {
     const job::Job j = job(tied);
-    const int64_t s_w = shards(GetParam().weights), s_g = shards(GetParam().gradients), s_o = shards(GetParam().optimizer);
+    const int64_t s_w = shards(GetParam().weights), s_g = shards(GetParam().gradients),
+                  s_o = shards(GetParam().optimizer);
     int64_t elements = 0, embedding = 0;
     for (const model::Unit& unit : model::units(j.model)) {
       const int64_t padded = round_up(unit.elements, ops::grain * s_o);
@@ -74,7 +76,8 @@ TEST_P(Placements, StatesFollowTheClosedFormOnEveryRank) {
 
 TEST_P(Placements, TransfersAreThoseOfThePlacementAndNoOthers) {
   const job::Job j = job(false);
-  const int64_t s_w = shards(GetParam().weights), s_g = shards(GetParam().gradients), s_o = shards(GetParam().optimizer);
+  const int64_t s_w = shards(GetParam().weights), s_g = shards(GetParam().gradients),
+                s_o = shards(GetParam().optimizer);
   const Program p = build({.job = j, .ranks = 16, .rank = 3}, Goal::train, planner());
   const int64_t units = static_cast<int64_t>(model::units(j.model).size()), micro_batches = 3;
   std::map<Purpose, int64_t> runs;
@@ -98,7 +101,8 @@ TEST_P(Placements, EveryElementIsUpdatedByExactlyOneRankOfEachCopy) {
   const int64_t s_o = shards(GetParam().optimizer);
   const auto units = model::units(j.model);
   std::vector<std::vector<int>> updated;
-  for (const model::Unit& unit : units) updated.emplace_back(static_cast<size_t>(round_up(unit.elements, ops::grain * s_o)), 0);
+  for (const model::Unit& unit : units)
+    updated.emplace_back(static_cast<size_t>(round_up(unit.elements, ops::grain * s_o)), 0);
   for (int64_t rank = 0; rank < 16; ++rank) {
     const Program p = build({.job = j, .ranks = 16, .rank = rank}, Goal::train, planner());
     for (const Task& task : p.tasks) {
@@ -116,7 +120,8 @@ TEST_P(Placements, EveryElementIsUpdatedByExactlyOneRankOfEachCopy) {
         reached *= width;
       }
       for (const ops::DecayRange& range : block->ops[0].as<ops::AdamWAttributes>().ranges)
-        for (int64_t i = range.begin; i < range.end; ++i) ++updated[static_cast<size_t>(unit)][static_cast<size_t>(begin + i)];
+        for (int64_t i = range.begin; i < range.end; ++i)
+          ++updated[static_cast<size_t>(unit)][static_cast<size_t>(begin + i)];
     }
   }
   for (size_t u = 0; u < units.size(); ++u) {

@@ -87,7 +87,7 @@ TEST_F(Training, PlannedPeakIsTheAllocatedPeakAndAStepAllocatesNothing) {
       for (const StepReport& step : recorder.steps) {
         EXPECT_EQ(step.allocated_bytes, recorder.planned);
         if (!allocations::watching()) continue;  // under a sanitizer
-        if (step.step > 1) {  // a library's own first-use allocations apart
+        if (step.step > 1) {                     // a library's own first-use allocations apart
           EXPECT_EQ(step.allocations, 0);
         }
       }
