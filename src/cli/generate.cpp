@@ -11,8 +11,8 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "data/tokenizer.h"
-#include "device/cpu/threads.h"
 #include "device/device.h"
+#include "device/threads.h"
 #include "execute/generator.h"
 #include "execute/sampling.h"
 

@@ -5,8 +5,8 @@
 
 #include "cli/verb.h"
 #include "core/error.h"
-#include "device/cpu/threads.h"
 #include "device/device.h"
+#include "device/threads.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/run_files.h"

@@ -5,8 +5,8 @@
 
 #include "cli/verb.h"
 #include "core/error.h"
-#include "device/cpu/threads.h"
 #include "device/device.h"
+#include "device/threads.h"
 #include "train/verify.h"
 
 namespace strata::cli {

@@ -111,8 +111,10 @@ std::unique_ptr<Device> make_cpu(int threads);
 /// holds signalling patterns (NaN in every float type), and each allocation ends at an inaccessible page.
 std::unique_ptr<Device> make_poison(int threads);
 
-/// Sizes without a device: what a plan-only build links. Workspace as the CPU's own kernels ask, library scratch
-/// unknown (0).
+/// Sizes without a device: workspace as the CPU's own kernels ask, library scratch unknown (0).
+std::unique_ptr<Planner> make_formula_planner(int threads);
+
+/// What a plan is made with: the CPU itself, which knows its libraries' scratch, or, in a plan-only build, the formulas.
 std::unique_ptr<Planner> make_planner(int threads);
 
 }  // namespace strata::device

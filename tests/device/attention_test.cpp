@@ -266,7 +266,7 @@ TEST_P(AttentionTest, RefusesShapesThatDoNotFit) {
 // What a plan-only build answers is what the device wants.
 TEST_P(AttentionTest, WorkspaceIsAFormula) {
   const auto device = make(2);
-  const auto planner = make_planner(2);
+  const auto planner = make_formula_planner(2);
   Trial trial(*device);
   const Sizes s{2, 4, 2, 100, 24};
   const int qkv = trial.empty({200, s.stride()}), y = trial.empty({200, 96}), lse = trial.empty({2, 4, 100});

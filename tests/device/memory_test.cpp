@@ -159,7 +159,7 @@ TEST(Poison, FreshMemoryIsNotANumber) {
 
 TEST(Planner, AsksWhatTheDeviceAsks) {
   const auto device = make_cpu(2);
-  const auto planner = make_planner(2);
+  const auto planner = make_formula_planner(2);
   std::vector<ops::Tensor> tensors(8);
   for (ops::Tensor& tensor : tensors) tensor.shape = {100, 48};
   ops::Op op{.kind = ops::Kind::layer_norm_backward};

@@ -1,4 +1,4 @@
-#include "device/cpu/threads.h"
+#include "device/threads.h"
 
 #include <gtest/gtest.h>
 #include <omp.h>

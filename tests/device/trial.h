@@ -108,6 +108,11 @@ auto same_on_any_threads(const Make& make, const std::vector<int>& thread_counts
   return expected;
 }
 
+template <typename Make, typename Compute>
+auto same_on_any_threads(const Make& make, const Compute& compute) {
+  return same_on_any_threads(make, {1, 2, 3}, compute);
+}
+
 /// Tests that hold on every device: TEST_P(DeviceTest, ...). The parameter is "cpu" or "poison", with "_" and an
 /// instruction set's name if not the best of this processor.
 class DeviceTest : public testing::TestWithParam<const char*> {

@@ -24,6 +24,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/vectors-inl.h"
+#include "device/workspace.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
@@ -505,6 +506,12 @@ struct Heads {
   }
 };
 
+void check_workspace(const ops::Op& op, Tensors tensors, int threads) {
+  const int64_t bytes = attention_workspace(op, tensors, threads);
+  STRATA_CHECK(op.workspace >= 0 && tensors[static_cast<size_t>(op.workspace)].bytes() >= bytes,
+               "{} wants a workspace of {} bytes", ops::name_of(op.kind), bytes);
+}
+
 std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int threads) {
   check_operands(op, 1, 1, 2, 2);
   const Heads a(op, input(op, tensors, 0), output(op, tensors, 0));
@@ -513,6 +520,7 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
   const int64_t rows = attention_queries(groups, a.group, a.sequence, a.head_dim, threads),
                 tiles = divide_up(a.sequence, rows);
   const int64_t floats = AttentionForwardTiles(a.head_dim, a.group, rows).total;
+  check_workspace(op, tensors, threads);
   const auto function = HWY_DYNAMIC_DISPATCH(attention_forward);
   return make_kernel([=](Operands operands, const Launch&) {
     const float* qkv = pointer<const float>(operands[0]);
@@ -551,6 +559,7 @@ std::unique_ptr<Kernel> make_cached(const ops::Op& op, Tensors tensors, int thre
                input(op, tensors, 1).dtype == DType::f32);
   const int64_t rows = attention_queries(a.kv_heads, a.group, a.tokens, a.head_dim, threads);
   const int64_t floats = AttentionForwardTiles(a.head_dim, a.group, rows).total;
+  check_workspace(op, tensors, threads);
   const auto function = HWY_DYNAMIC_DISPATCH(attention_forward);
   return make_kernel([=](Operands operands, const Launch&) {
     const float* qkv = pointer<const float>(operands[0]);
@@ -590,6 +599,7 @@ std::unique_ptr<Kernel> make_backward(const ops::Op& op, Tensors tensors, int th
   STRATA_CHECK(dy.dtype == DType::f32 && dqkv.dtype == DType::f32 && a.tokens % a.sequence == 0);
   STRATA_CHECK(input(op, tensors, 3).shape.elements() == a.tokens * a.heads);
   const int64_t batch = a.tokens / a.sequence, floats = AttentionBackwardTiles(a.head_dim, a.sequence).total;
+  check_workspace(op, tensors, threads);
   const auto gradients = HWY_DYNAMIC_DISPATCH(attention_gradients);
   return make_kernel([=](Operands operands, const Launch&) {
     const float *from_dy = pointer<const float>(operands[0]), *qkv = pointer<const float>(operands[1]);

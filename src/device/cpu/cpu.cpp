@@ -178,6 +178,8 @@ void CpuDevice::launch(Kernel& kernel, Operands operands, const Launch& launch) 
 
 }  // namespace cpu
 
+std::unique_ptr<Planner> make_planner(int threads) { return make_cpu(threads); }
+
 std::unique_ptr<Device> make_cpu(int threads) { return std::make_unique<cpu::CpuDevice>(threads); }
 
 }  // namespace strata::device

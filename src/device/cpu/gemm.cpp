@@ -25,14 +25,32 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-HWY_INLINE FloatVector load_up_to(FloatTag d, const float* from, int64_t count) {
-  if (count >= static_cast<int64_t>(hn::Lanes(d))) [[likely]]
-    return load(d, from, Whole{});
-  return load(d, from, Part{static_cast<size_t>(count)});
-}
-
 HWY_INLINE void put_dot(FloatTag d, FloatVector sum, const float* bias, float* y) {
   *y = hn::GetLane(hn::SumOfLanes(d, sum)) + (bias != nullptr ? *bias : 0.0f);
+}
+
+/// One vector of each of one or two rows of x times that of each of one or four rows of w.
+template <int kRows, int kColumns, class Span>
+HWY_INLINE void dots_step(const float* x, const float* w, int64_t inner, Span span, FloatVector& s00, FloatVector& s01,
+                          FloatVector& s02, FloatVector& s03, FloatVector& s10, FloatVector& s11, FloatVector& s12,
+                          FloatVector& s13) {
+  const FloatTag d;
+  const auto x0 = load(d, x, span);
+  const auto x1 = kRows > 1 ? load(d, x + inner, span) : x0;
+  const auto w0 = load(d, w, span);
+  s00 = hn::MulAdd(x0, w0, s00);
+  if constexpr (kRows > 1) s10 = hn::MulAdd(x1, w0, s10);
+  if constexpr (kColumns > 1) {
+    const auto w1 = load(d, w + inner, span), w2 = load(d, w + 2 * inner, span), w3 = load(d, w + 3 * inner, span);
+    s01 = hn::MulAdd(x0, w1, s01);
+    s02 = hn::MulAdd(x0, w2, s02);
+    s03 = hn::MulAdd(x0, w3, s03);
+    if constexpr (kRows > 1) {
+      s11 = hn::MulAdd(x1, w1, s11);
+      s12 = hn::MulAdd(x1, w2, s12);
+      s13 = hn::MulAdd(x1, w3, s13);
+    }
+  }
 }
 
 /// y[r][c] = x[r] . w[c] (+ bias[c]) for one or two rows r and one or four columns c. An element's bits do not depend on
@@ -40,28 +58,14 @@ HWY_INLINE void put_dot(FloatTag d, FloatVector sum, const float* bias, float* y
 template <int kRows, int kColumns>
 HWY_INLINE void dots(const float* x, const float* w, const float* bias, float* y, int64_t inner, int64_t outer) {
   const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   auto s00 = hn::Zero(d), s01 = s00, s02 = s00, s03 = s00, s10 = s00, s11 = s00, s12 = s00, s13 = s00;
-  for (int64_t i = 0; i < inner; i += static_cast<int64_t>(hn::Lanes(d))) {
-    const int64_t left = inner - i;
-    const auto x0 = load_up_to(d, x + i, left);
-    const auto x1 = kRows > 1 ? load_up_to(d, x + inner + i, left) : x0;
-    const auto w0 = load_up_to(d, w + i, left);
-    s00 = hn::MulAdd(x0, w0, s00);
-    if constexpr (kRows > 1) s10 = hn::MulAdd(x1, w0, s10);
-    if constexpr (kColumns > 1) {
-      const auto w1 = load_up_to(d, w + inner + i, left);
-      const auto w2 = load_up_to(d, w + 2 * inner + i, left);
-      const auto w3 = load_up_to(d, w + 3 * inner + i, left);
-      s01 = hn::MulAdd(x0, w1, s01);
-      s02 = hn::MulAdd(x0, w2, s02);
-      s03 = hn::MulAdd(x0, w3, s03);
-      if constexpr (kRows > 1) {
-        s11 = hn::MulAdd(x1, w1, s11);
-        s12 = hn::MulAdd(x1, w2, s12);
-        s13 = hn::MulAdd(x1, w3, s13);
-      }
-    }
-  }
+  int64_t i = 0;
+  for (; i + lanes <= inner; i += lanes)
+    dots_step<kRows, kColumns>(x + i, w + i, inner, Whole{}, s00, s01, s02, s03, s10, s11, s12, s13);
+  if (i < inner)
+    dots_step<kRows, kColumns>(x + i, w + i, inner, Part{static_cast<size_t>(inner - i)}, s00, s01, s02, s03, s10, s11,
+                               s12, s13);
   const float* second = bias != nullptr && kColumns > 1 ? bias + 1 : bias;
   put_dot(d, s00, bias, y);
   if constexpr (kRows > 1) put_dot(d, s10, bias, y + outer);
@@ -157,7 +161,7 @@ namespace {
 using onednn::Matrix;
 
 /// Up to this many rows reading w once counts for more than anything else; the library turns each block of it first.
-constexpr int64_t few_rows = 8;
+constexpr int64_t few_rows = 4;
 /// A sum over more than this many rows of w misses the translation look-aside buffer: its rows lie on a page each.
 constexpr int64_t longest_sum = 1152;
 /// Columns of a weight gradient that are computed at a time.
@@ -302,6 +306,11 @@ Linear backward_weight_of(const ops::Op& op, Tensors tensors) {
   return {rx.count, rx.width, rdy.width, x.dtype, dw.dtype, dy.dtype, bias};
 }
 
+void check_workspace(const ops::Op& op, Tensors tensors, int64_t bytes) {
+  STRATA_CHECK(bytes == 0 || (op.workspace >= 0 && tensors[static_cast<size_t>(op.workspace)].bytes() >= bytes),
+               "{} wants a workspace of {} bytes", ops::name_of(op.kind), bytes);
+}
+
 bool by_dots(const Linear& l) { return l.rows <= few_rows && l.tokens == DType::f32 && l.weights == DType::f32; }
 
 /// y = x w^T + b
@@ -317,7 +326,8 @@ Products forward_products(const Linear& l, int threads) {
 /// dx (+)= dy w
 Products backward_input_products(const Linear& l, bool add, int threads) {
   Products products(threads);
-  for (const auto& [begin, end] : pieces(l.outer, longest_sum))
+  // A result that is stored in fewer bits must not be rounded between pieces.
+  for (const auto& [begin, end] : pieces(l.outer, l.tokens == DType::f32 ? longest_sum : l.outer))
     products.add(row_major(l.rows, end - begin, l.outer, l.gradients),
                  row_major(end - begin, l.inner, l.inner, l.weights), row_major(l.rows, l.inner, l.inner, l.tokens),
                  std::nullopt, add || begin > 0, begin, begin * l.inner, 0);
@@ -354,6 +364,7 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
     });
   }
   Products products = forward_products(l, threads);
+  check_workspace(op, tensors, products.scratch_bytes());
   products.build();
   return make_kernel([=, products = std::move(products)](Operands operands, const Launch&) mutable {
     products.run(operands[0], operands[1], l.bias ? operands[2] : Address(), operands[y],
@@ -367,6 +378,7 @@ std::unique_ptr<Kernel> make_backward_input(const ops::Op& op, Tensors tensors, 
   const size_t dx = op.in.size();
   const int64_t bytes = output(op, tensors, 0).bytes();
   Products products = backward_input_products(l, add, threads);
+  check_workspace(op, tensors, products.scratch_bytes());
   products.build();
   return make_kernel([=, products = std::move(products)](Operands operands, const Launch&) mutable {
     if (add && operands[2] != operands[dx]) {
@@ -385,6 +397,7 @@ std::unique_ptr<Kernel> make_backward_weight(const ops::Op& op, Tensors tensors,
   const bool accumulate = op.accumulate;
   const size_t scratch = 2 + op.out.size();
   Products products = backward_weight_products(l, accumulate, threads);
+  check_workspace(op, tensors, products.scratch_bytes());
   products.build();
   const auto sums = HWY_DYNAMIC_DISPATCH(column_sums);
   constexpr int64_t block = 256;

@@ -1,4 +1,4 @@
-#include "device/cpu/threads.h"
+#include "device/threads.h"
 
 #include <hwloc.h>
 #include <omp.h>

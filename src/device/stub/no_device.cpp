@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "core/error.h"
-#include "device/cpu/threads.h"
 #include "device/device.h"
+#include "device/threads.h"
 
 namespace strata::device {
 
@@ -14,6 +14,8 @@ std::unique_ptr<Device> make_cpu(int) {
 }
 
 std::unique_ptr<Device> make_poison(int threads) { return make_cpu(threads); }
+
+std::unique_ptr<Planner> make_planner(int threads) { return make_formula_planner(threads); }
 
 int usable_cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
 

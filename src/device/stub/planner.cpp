@@ -17,6 +17,6 @@ class FormulaPlanner final : public Planner {
 
 }  // namespace
 
-std::unique_ptr<Planner> make_planner(int threads) { return std::make_unique<FormulaPlanner>(threads); }
+std::unique_ptr<Planner> make_formula_planner(int threads) { return std::make_unique<FormulaPlanner>(threads); }
 
 }  // namespace strata::device
