@@ -1,8 +1,10 @@
-// layer_norm, rms_norm and their backward: a row at a time, which stays in cache between its passes.
+// layer_norm, rms_norm and their backward: a row at a time, which stays in cache between its passes. The last pass
+// fetches the next row, or memory would idle meanwhile; a prefetch past the end does nothing.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/norm.cpp"
 #include <hwy/foreach_target.h>
 // After foreach_target.h:
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <algorithm>
@@ -37,11 +39,13 @@ void norm(const float* x, const float* gamma, const float* beta, float* y, float
     if (beta != nullptr) {
       mean[row] = centre;
       each_vector(d, width, [=](int64_t i, auto span) HWY_ATTR {
+        hwy::Prefetch(in + width + i);
         const auto normal = hn::Mul(hn::Sub(load(d, in + i, span), hn::Set(d, centre)), hn::Set(d, inverse));
         store(d, hn::MulAdd(normal, load(d, gamma + i, span), load(d, beta + i, span)), out + i, span);
       });
     } else {
       each_vector(d, width, [=](int64_t i, auto span) HWY_ATTR {
+        hwy::Prefetch(in + width + i);
         const auto normal = hn::Mul(load(d, in + i, span), hn::Set(d, inverse));
         store(d, hn::Mul(normal, load(d, gamma + i, span)), out + i, span);
       });
@@ -79,6 +83,8 @@ void norm_backward(const float* dy, const float* x, const float* gamma, const fl
                             return hn::Mul(v, load(d, gamma + i, span));
                           });
     each_vector(d, width, [=](int64_t i, auto span) HWY_ATTR {
+      hwy::Prefetch(gradient + width + i);
+      hwy::Prefetch(in + width + i);
       const auto normal = hn::Mul(hn::Sub(load(d, in + i, span), hn::Set(d, centre)), hn::Set(d, inverse));
       const auto g = hn::Sub(hn::Mul(load(d, gradient + i, span), load(d, gamma + i, span)), hn::Set(d, mean_g));
       const auto change = hn::NegMulAdd(normal, hn::Set(d, mean_gn), g);
