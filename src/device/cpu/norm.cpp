@@ -67,21 +67,15 @@ void norm_backward(const float* dy, const float* x, const float* gamma, const fl
     const float* more = addend == nullptr ? nullptr : addend + row * width;
     float* out = dx + row * width;
     const float inverse = rstd[row], centre = mean == nullptr ? 0.0f : mean[row];
-    float mean_g = 0;
-    if (dbeta != nullptr) {
-      mean_g = scale * sum_vectors(d, width, [=](int64_t i, auto span) HWY_ATTR {
-                 const auto v = load(d, gradient + i, span);
-                 store(d, hn::Add(load(d, dbeta + i, span), v), dbeta + i, span);
-                 return hn::Mul(v, load(d, gamma + i, span));
-               });
-    }
-    const float mean_gn = scale * sum_vectors(d, width, [=](int64_t i, auto span) HWY_ATTR {
-                            const auto normal =
-                                hn::Mul(hn::Sub(load(d, in + i, span), hn::Set(d, centre)), hn::Set(d, inverse));
-                            const auto v = hn::Mul(load(d, gradient + i, span), normal);
-                            store(d, hn::Add(load(d, dgamma + i, span), v), dgamma + i, span);
-                            return hn::Mul(v, load(d, gamma + i, span));
-                          });
+    const Sums sums = sum_vectors_twice(d, width, [=](int64_t i, auto span) HWY_ATTR {
+      const auto normal = hn::Mul(hn::Sub(load(d, in + i, span), hn::Set(d, centre)), hn::Set(d, inverse));
+      const auto v = load(d, gradient + i, span);
+      if (dbeta != nullptr) store(d, hn::Add(load(d, dbeta + i, span), v), dbeta + i, span);
+      store(d, hn::MulAdd(v, normal, load(d, dgamma + i, span)), dgamma + i, span);
+      const auto g = hn::Mul(v, load(d, gamma + i, span));
+      return FloatVectors{g, hn::Mul(g, normal)};
+    });
+    const float mean_g = dbeta != nullptr ? scale * sums.first : 0, mean_gn = scale * sums.second;
     each_vector(d, width, [=](int64_t i, auto span) HWY_ATTR {
       hwy::Prefetch(gradient + width + i);
       hwy::Prefetch(in + width + i);

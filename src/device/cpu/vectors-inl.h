@@ -2,7 +2,7 @@
 // sources that are compiled once for each instruction set, hence the toggled guard.
 //
 // A tail goes through the very arithmetic of the body, with fewer lanes stored, so an element's bits never depend on
-// where in a vector it lies. Lambdas capture scalars only: vectors of some instruction sets have no size to capture.
+// where in a vector it lies.
 
 #if defined(STRATA_DEVICE_CPU_VECTORS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef STRATA_DEVICE_CPU_VECTORS_INL_H_
@@ -101,6 +101,39 @@ HWY_INLINE hn::TFromD<D> sum_vectors(D d, int64_t count, const F& f) {
     s1 = hn::Add(s1, keep(d, f(i, part), part));
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(s0, s1), hn::Add(s2, s3))));
+}
+
+/// Two sums at once: f(i, Whole or Part) yields {first, second}.
+struct Sums {
+  float first = 0, second = 0;
+};
+struct FloatVectors {
+  FloatVector first, second;
+};
+template <class F>
+HWY_INLINE Sums sum_vectors_twice(FloatTag d, int64_t count, const F& f) {
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto a0 = hn::Zero(d), a1 = hn::Zero(d), b0 = hn::Zero(d), b1 = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    const FloatVectors v0 = f(i, Whole{}), v1 = f(i + lanes, Whole{});
+    a0 = hn::Add(a0, v0.first);
+    b0 = hn::Add(b0, v0.second);
+    a1 = hn::Add(a1, v1.first);
+    b1 = hn::Add(b1, v1.second);
+  }
+  for (; i + lanes <= count; i += lanes) {
+    const FloatVectors v = f(i, Whole{});
+    a0 = hn::Add(a0, v.first);
+    b0 = hn::Add(b0, v.second);
+  }
+  if (i < count) {
+    const Part part{static_cast<size_t>(count - i)};
+    const FloatVectors v = f(i, part);
+    a1 = hn::Add(a1, keep(d, v.first, part));
+    b1 = hn::Add(b1, keep(d, v.second, part));
+  }
+  return {hn::GetLane(hn::SumOfLanes(d, hn::Add(a0, a1))), hn::GetLane(hn::SumOfLanes(d, hn::Add(b0, b1)))};
 }
 
 /// e^x within 2 units in the last place; 0 below -87.6, infinity above 88.4; NaN stays NaN. With n = round(x / ln 2)
