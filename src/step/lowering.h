@@ -98,14 +98,14 @@ class Sharding {
  private:
   void gather_update(const model::Unit& unit);
   void gather(const model::Unit& unit, Phase phase, int micro_batch);
-  BufferId weights(const model::Unit& unit);
   BufferId accumulators(const model::Unit& unit);
-  BufferId gradient_shard(const model::Unit& unit);
 
   Lowering& lowering_;
-  int whole_for_ = -1;               ///< unit whose gathered weights are still there
-  std::vector<bool> current_;        ///< by unit: weights are those of the last update
-  std::vector<BufferId> secondary_;  ///< by unit: -1 until its first gather
+  int whole_for_ = -1;                  ///< unit whose gathered weights are still there
+  std::vector<bool> current_;           ///< by unit: weights are those of the last update
+  std::vector<BufferId> weights_;       ///< by unit: what this rank keeps of them
+  std::vector<BufferId> secondary_;     ///< by unit: -1 until its first gather
+  std::vector<BufferId> accumulators_;  ///< by unit: -1 until its first backward
 };
 
 /// Tasks for one slot of the schedule.

@@ -18,21 +18,24 @@ Cut cut_of(const Lowering& lowering, const model::Unit& unit, int reach) {
 }  // namespace
 
 Sharding::Sharding(Lowering& lowering)
-    : lowering_(lowering), current_(lowering.units.size(), false), secondary_(lowering.units.size(), -1) {}
-
-BufferId Sharding::weights(const model::Unit& unit) {
-  for (size_t b = 0; b < lowering_.program.buffers.size(); ++b) {
-    const Buffer& buffer = lowering_.program.buffers[b];
-    if (buffer.kind == BufferKind::weights && buffer.unit == unit.index && buffer.within < 0)
-      return static_cast<BufferId>(b);
-  }
-  STRATA_CHECK(false, "{} has no weights", unit.name);
-  return -1;
+    : lowering_(lowering),
+      current_(lowering.units.size(), false),
+      secondary_(lowering.units.size(), -1),
+      accumulators_(lowering.units.size(), -1) {
+  for (const model::Unit& unit : lowering.units)
+    weights_.push_back(lowering.buffer(Role::parameter, unit.index, -1, 0));
 }
 
 BufferId Sharding::accumulators(const model::Unit& unit) {
-  const int64_t elements = cut_of(lowering_, unit, lowering_.gradient_reach(unit)).elements;
-  return lowering_.buffer(Role::gradient, unit.index, -1, elements * size_of(DType::f32));
+  BufferId& id = accumulators_[static_cast<size_t>(unit.index)];
+  if (id < 0) {
+    const int64_t bytes = cut_of(lowering_, unit, lowering_.gradient_reach(unit)).elements * size_of(DType::f32);
+    // Whole accumulators are what the backward writes itself; a shard of them is known to transfers alone.
+    id = lowering_.placement.shards(lowering_.gradient_reach(unit)) == 1
+             ? lowering_.buffer(Role::gradient, unit.index, -1, bytes)
+             : lowering_.add_buffer(BufferKind::gradients, Role::gradient, unit.index, -1, bytes);
+  }
+  return id;
 }
 
 void Sharding::gather_update(const model::Unit& unit) {
@@ -41,7 +44,8 @@ void Sharding::gather_update(const model::Unit& unit) {
   const Placement& p = lowering_.placement;
   const Cut outer = cut_of(lowering_, unit, p.reach.weights), inner = cut_of(lowering_, unit, p.reach.optimizer);
   if (outer == inner) return;
-  const BufferId all = weights(unit), own = lowering_.add_view(all, outer, inner, lowering_.compute());
+  const BufferId all = weights_[static_cast<size_t>(unit.index)],
+                 own = lowering_.add_view(all, outer, inner, lowering_.compute());
   lowering_.add_transfer({.collective = Collective::all_gather,
                           .purpose = Purpose::update,
                           .first_level = p.reach.weights,
@@ -65,7 +69,7 @@ void Sharding::gather(const model::Unit& unit, Phase phase, int micro_batch) {
     fills = lowering_.add_buffer(BufferKind::secondary, Role::parameter, unit.index, micro_batch,
                                  bytes / p.shards(p.reach.secondary));
   const int reach = from_secondary ? p.reach.secondary : p.reach.weights;
-  const BufferId source = from_secondary ? secondary : weights(unit);
+  const BufferId source = from_secondary ? secondary : weights_[static_cast<size_t>(unit.index)];
   if (fills >= 0) secondary = fills;
   const BufferId whole =
       lowering_.add_buffer(BufferKind::gathered_weights, Role::parameter, unit.index, micro_batch, bytes);
@@ -108,10 +112,6 @@ void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
   const int reach = lowering_.gradient_reach(unit);
   if (p.shards(reach) > 1) {
     const BufferId parts = lowering_.buffer(Role::gradient, unit.index, -1, 0);
-    const int64_t bytes = lowering_.elements(unit) / p.shards(reach) * size_of(DType::f32);
-    const BufferId shard = micro_batch == 0
-                               ? lowering_.add_buffer(BufferKind::gradients, Role::gradient, unit.index, -1, bytes)
-                               : gradient_shard(unit);
     lowering_.add_transfer({.collective = Collective::reduce_scatter,
                             .purpose = Purpose::gradients,
                             .first_level = 0,
@@ -121,27 +121,17 @@ void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
                             .dtype = DType::f32,
                             .accumulate = micro_batch > 0,
                             .unit = unit.index},
-                           micro_batch, parts, shard);
+                           micro_batch, parts, accumulators(unit));
   }
   const bool tied_table = lowering_.request.job.model.tied && unit.kind == model::UnitKind::embedding;
   if (micro_batch + 1 == lowering_.program.micro_batches && !tied_table) reduce_outwards(unit);
-}
-
-BufferId Sharding::gradient_shard(const model::Unit& unit) {
-  for (size_t b = 0; b < lowering_.program.buffers.size(); ++b) {
-    const Buffer& buffer = lowering_.program.buffers[b];
-    if (buffer.kind == BufferKind::gradients && buffer.role == Role::gradient && buffer.unit == unit.index &&
-        buffer.within < 0)
-      return static_cast<BufferId>(b);
-  }
-  return accumulators(unit);
 }
 
 void Sharding::reduce_outwards(const model::Unit& unit) {
   const Placement& p = lowering_.placement;
   const int from = lowering_.gradient_reach(unit), to = p.reach.optimizer;
   const Cut outer = cut_of(lowering_, unit, from), inner = cut_of(lowering_, unit, to);
-  const BufferId all = gradient_shard(unit), own = lowering_.add_view(all, outer, inner, DType::f32);
+  const BufferId all = accumulators(unit), own = lowering_.add_view(all, outer, inner, DType::f32);
   lowering_.add_transfer({.collective = Collective::reduce_scatter,
                           .purpose = Purpose::reduction,
                           .first_level = from,
@@ -166,9 +156,10 @@ void Sharding::reduce_outwards(const model::Unit& unit) {
 void Sharding::bind_optimizer_shards() {
   const Placement& p = lowering_.placement;
   for (const model::Unit& unit : lowering_.units)
-    lowering_.bind(Role::parameter, unit.index,
-                   lowering_.add_view(weights(unit), cut_of(lowering_, unit, p.reach.weights),
-                                      cut_of(lowering_, unit, p.reach.optimizer), lowering_.compute()));
+    lowering_.bind(
+        Role::parameter, unit.index,
+        lowering_.add_view(weights_[static_cast<size_t>(unit.index)], cut_of(lowering_, unit, p.reach.weights),
+                           cut_of(lowering_, unit, p.reach.optimizer), lowering_.compute()));
 }
 
 void Sharding::reduce_norm() {
