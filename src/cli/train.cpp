@@ -13,6 +13,7 @@
 #include "report/tensorboard.h"
 #include "step/build.h"
 #include "step/explain.h"
+#include "train/peak.h"
 #include "train/trainer.h"
 
 namespace strata::cli {
@@ -45,8 +46,10 @@ void train(const Arguments& arguments) {
   train::check_trainable(job);
 
   const report::RunFolder folder(job.run.folder, job);
-  report::Progress progress({.out = arguments.json ? stderr : stdout});
-  report::Metrics metrics;
+  const report::Peak peak{train::measure_product_rate(*device::make_cpu(threads)),
+                          std::string(train::product_rate_name)};
+  report::Progress progress({.out = arguments.json ? stderr : stdout, .peak = peak});
+  report::Metrics metrics(peak);
   report::TensorBoard tensorboard;
   report::LogListener log(report::open_log(folder.path(), 0));
   std::vector<train::Observer*> observers = {&metrics, &tensorboard, &log, &progress};
