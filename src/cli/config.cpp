@@ -10,6 +10,7 @@
 #include "job/keys.h"
 #include "job/placement.h"
 #include "machine/levels.h"
+#include "train/trainer.h"
 
 namespace strata::cli {
 
@@ -74,6 +75,13 @@ void check(const Arguments& arguments) {
                         job.batch.micro);
   }
   const std::string digest = fmt::format("{:016x}", job::digest(job));
+  // A sound job may be meant for planning: say whether this build could train it as well.
+  std::string refusal;
+  try {
+    train::check_trainable(job);
+  } catch (const Error& error) {
+    refusal = error.what();
+  }
 
   if (arguments.json) {
     print_json({{"file", file},
@@ -86,7 +94,9 @@ void check(const Arguments& arguments) {
                 {"batch", batch_json},
                 {"levels", mesh_json},
                 {"placement", placement},
-                {"wires", wires.empty() ? Json() : Json(wires)}});
+                {"wires", wires.empty() ? Json() : Json(wires)},
+                {"trainable", refusal.empty()},
+                {"not_trainable_because", refusal.empty() ? Json() : Json(refusal)}});
     return;
   }
   print_line(fmt::format("{}: the job is sound", file));
@@ -96,6 +106,8 @@ void check(const Arguments& arguments) {
   print_line(fmt::format("  placement  {}", placement));
   if (!wires.empty()) print_line(fmt::format("  wires      {}", wires));
   print_line(fmt::format("  digest     {}", digest));
+  print_line("  training   " +
+             (refusal.empty() ? "this build can train it on one rank" : "not by this build: " + refusal));
 }
 
 void show(const Arguments& arguments) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,14 +23,16 @@ namespace {
 
 struct Arguments {
   std::string folder, tokenizer, prompt;
-  int64_t tokens = 100, samples = 1;
+  int64_t tokens = 0, samples = 1;  // tokens 0: default_tokens, or what the model has room for
   execute::Sampling sampling{.temperature = 0.8};
   uint64_t seed = 1234;
   int threads = 1;
   bool json = false;
 };
 
-void generate(const Arguments& arguments) {
+constexpr int64_t default_tokens = 100;
+
+void generate(Arguments arguments) {
   device::prepare_threads(arguments.threads, 1, program_arguments());
   const checkpoint::HfFolder folder(arguments.folder);
   const auto tokenizer = data::load_tokenizer(arguments.tokenizer.empty() ? arguments.folder : arguments.tokenizer);
@@ -46,7 +49,10 @@ void generate(const Arguments& arguments) {
           "--prompt is empty and the tokenizer has no end-of-document token to begin with; give a prompt");
     prompt.push_back(*end);
   }
-  const int64_t longest = folder.config().sequence, wanted = static_cast<int64_t>(prompt.size()) + arguments.tokens;
+  const int64_t longest = folder.config().sequence;
+  if (arguments.tokens == 0)
+    arguments.tokens = std::clamp<int64_t>(longest - static_cast<int64_t>(prompt.size()), 1, default_tokens);
+  const int64_t wanted = static_cast<int64_t>(prompt.size()) + arguments.tokens;
   if (wanted > longest)
     throw input_error(
         "a prompt of {} tokens and --tokens {} are more than the model's longest sequence, {}; use --tokens {} or less",
@@ -109,7 +115,8 @@ void add_generate(CLI::App& app) {
   CLI::App* verb = app.add_subcommand("generate", "Continue a text with a model");
   verb->add_option("FOLDER", arguments->folder, "Model in Hugging Face's form: a saved step of a run, say")->required();
   verb->add_option("--prompt", arguments->prompt, "Text to continue");
-  verb->add_option("--tokens", arguments->tokens, "Tokens to add at most")
+  verb->add_option("--tokens", arguments->tokens,
+                   "Tokens to add at most (default: 100, or what the model has room for)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   verb->add_option("--samples", arguments->samples, "How many continuations")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));

@@ -1,7 +1,10 @@
 // strata train: train a job, or explain what a step of it would do
 
+#include <csignal>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/verb.h"
 #include "core/error.h"
@@ -36,6 +39,26 @@ void explain(const Arguments& arguments, const job::Job& job) {
     print(step::explain(request, program));
 }
 
+/// The run's folder and log, made when the run has found nothing wrong and begins.
+class RunFiles : public train::Observer {
+ public:
+  explicit RunFiles(const job::Job& job) : job_(job) {}
+  void on_start(const train::RunStart& start) override {
+    folder_.emplace(job_.run.folder, job_);
+    log_.emplace(report::open_log(folder_->path(), 0));
+    log_->on_start(start);
+  }
+  void on_step(const train::StepReport& step) override { log_->on_step(step); }
+  void on_validation(const train::ValidationReport& validation) override { log_->on_validation(validation); }
+  void on_saved(int64_t step, const std::filesystem::path& folder) override { log_->on_saved(step, folder); }
+  void on_end(const train::RunEnd& end) override { log_->on_end(end); }
+
+ private:
+  const job::Job& job_;
+  std::optional<report::RunFolder> folder_;
+  std::optional<report::LogListener> log_;
+};
+
 void train(const Arguments& arguments) {
   const job::Job job = arguments.job.load();
   if (arguments.explain) return explain(arguments, job);
@@ -45,14 +68,15 @@ void train(const Arguments& arguments) {
   device::prepare_threads(threads, 1, program_arguments());
   train::check_trainable(job);
 
-  const report::RunFolder folder(job.run.folder, job);
+  // A reader that goes away (head, a lost terminal) costs output, never the run.
+  std::signal(SIGPIPE, SIG_IGN);
+  RunFiles files(job);
   const report::Peak peak{train::measure_product_rate(*device::make_cpu(threads)),
                           std::string(train::product_rate_name)};
   report::Progress progress({.out = arguments.json ? stderr : stdout, .peak = peak});
   report::Metrics metrics(peak);
   report::TensorBoard tensorboard;
-  report::LogListener log(report::open_log(folder.path(), 0));
-  std::vector<train::Observer*> observers = {&metrics, &tensorboard, &log, &progress};
+  std::vector<train::Observer*> observers = {&files, &metrics, &tensorboard, &progress};
   const auto device = device::make_cpu(threads);
   const train::RunEnd end = train::train(job, *device, observers, arguments.replace);
   if (arguments.json)
@@ -60,7 +84,9 @@ void train(const Arguments& arguments) {
                 {"seconds", end.seconds},
                 {"interrupted", end.interrupted},
                 {"saved", end.saved.string()},
-                {"folder", folder.path().string()}});
+                {"folder", job.run.folder}});
+  else
+    std::clearerr(stdout);
   if (end.interrupted) throw Exit{static_cast<int>(Fault::interrupted)};
 }
 

@@ -217,9 +217,11 @@ void MegatronFile::read(int64_t first, int64_t vocab, std::span<int32_t> out) co
   const int64_t bound = std::min<int64_t>(vocab, int64_t{std::numeric_limits<int32_t>::max()} + 1);
   const int64_t bad = widen(index_.dtype(), bytes, bound, out);
   if (bad < 0) return;
-  throw input_error("{}: token {} has id {}, and the vocabulary has ids 0 to {}: another tokenizer made this dataset",
-                    bin_path(prefix_).string(), first + bad,
-                    load_id(index_.dtype(), bytes.subspan(static_cast<size_t>(bad) * item)), bound - 1);
+  throw input_error(
+      "{}: token {} has id {}, and the vocabulary has ids 0 to {}: another tokenizer made this dataset, or model.vocab "
+      "is too small",
+      bin_path(prefix_).string(), first + bad, load_id(index_.dtype(), bytes.subspan(static_cast<size_t>(bad) * item)),
+      bound - 1);
 }
 
 int32_t MegatronFile::check_ids(int64_t vocab) const {

@@ -75,6 +75,20 @@ class Validation {
   std::vector<int32_t> samples_;
 };
 
+/// The tokenizer goes with every saved model, so it has to be there, and to fit, before the first step.
+void check_tokenizer(const job::Job& job) {
+  const std::filesystem::path path = job.data.tokenizer;
+  if (path.empty()) return;
+  if (path != data::bytes_name && !std::filesystem::exists(path))
+    throw input_error("data.tokenizer: {}: no such file", path.string());
+  // Tokenizers of other programs may stand behind a dataset: only those that this build reads can be asked.
+  if (path != data::bytes_name && path.extension() != ".model") return;
+  const auto tokenizer = data::load_tokenizer(path);
+  if (tokenizer->vocab() > job.model.vocab)
+    throw input_error("model.vocab = {}, but data.tokenizer {} has {} ids: set model.vocab to that or more",
+                      job.model.vocab, path.string(), tokenizer->vocab());
+}
+
 }  // namespace
 
 void check_trainable(const job::Job& job) {
@@ -90,9 +104,19 @@ void check_trainable(const job::Job& job) {
     throw input_error(
         "data.train is missing: name a dataset, e.g. [data] train = [{{ path = \"PREFIX\" }}]; strata data build makes "
         "one");
+  if (!job.data.split.empty())
+    throw input_error(
+        "data.split is not read by this build yet: make a validation part with strata data build --validation 0.01 and "
+        "name "
+        "it in data.validation");
   if (job.run.validate.every > 0 && job.data.validation.empty())
     throw input_error("run.validate.every = {} but data.validation is missing: name a dataset or set it to 0",
                       job.run.validate.every);
+  const auto inside = std::filesystem::path(job.run.save.folder).lexically_normal();
+  if (inside.is_relative() && !inside.empty() && *inside.begin() == "..")
+    throw input_error("run.save.folder = \"{}\" leads out of run.folder: name a folder inside it, or an absolute path",
+                      job.run.save.folder);
+  check_tokenizer(job);
 }
 
 RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* const> observers, bool replace) {
@@ -104,7 +128,6 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   const data::Dataset dataset(sources(job.data.train), job.batch.sequence, job.run.seed, job.model.vocab);
   std::optional<Validation> validation;
   if (job.run.validate.every > 0) validation.emplace(job);
-  Saver saver(job, replace);
   std::optional<checkpoint::HfFolder> source;
   if (!job.model_from.empty()) source.emplace(job.model_from);
 
@@ -116,6 +139,11 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   } else {
     runner.initialise(job.run.seed);
   }
+
+  // Data that does not fit the model shows here, before any file of the run is touched.
+  std::vector<int32_t> samples;
+  int64_t counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, 0, samples);
+  Saver saver(job, replace);
 
   const step::Program& program = runner.program(step::Goal::train);
   tell([&](Observer& o) {
@@ -134,7 +162,6 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   RunEnd end;
   const StopRequest stop;
   const auto start = Clock::now();
-  std::vector<int32_t> samples;
   int64_t total_tokens = 0;
   const auto save = [&](int64_t step) {
     end.saved = saver.save(step, runner.weights());
@@ -142,8 +169,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   };
   for (int64_t step = 0; step < job.run.steps; ++step) {
     const auto step_start = Clock::now();
-    const int64_t counted =
-        fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, samples);
+    if (step > 0)
+      counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, samples);
     if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
     ops::StepInputs inputs;
     inputs.grad_scale = 1.0f / static_cast<float>(counted);

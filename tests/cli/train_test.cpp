@@ -123,7 +123,7 @@ TEST_F(Run, BadInputIsRefusedAndLeavesNothing) {
   refused({"train", job, "--set", "batch.sequence=64"}, "sequence");
   refused({"train", job, "--set", "modle.layers=3"}, "did you mean");
   refused({"train", job, "--set", "run.steps=many"}, "run.steps");
-  refused({"train", job, "--set", "model.vocab=100"}, "vocabulary");
+  refused({"train", job, "--set", "model.vocab=100"}, "model.vocab");
   refused({"train", job, "--set", "data.train=[{path=\"absent\"}]"}, "absent");
   refused({"train", job, "--set", "precision.compute=bf16"}, "precision.compute");
   refused({"train", job, "--set", "mesh.pipeline=2"}, "mesh.pipeline");
@@ -136,6 +136,28 @@ TEST_F(Run, BadInputIsRefusedAndLeavesNothing) {
   // Data whose index has lost its end.
   fs::resize_file(path("text.idx"), 40);
   refused({"train", job, "--replace"}, "text.idx");
+}
+
+TEST_F(Run, ARefusedRunLeavesTheFolderAsItWas) {
+  ASSERT_EQ(strata({"train", path("job.toml")}).code, 0);
+  const std::vector<std::string> before = files("run");
+  refused({"train", path("job.toml"), "--replace", "--set", "model.vocab=5"}, "model.vocab");
+  EXPECT_EQ(files("run"), before);
+}
+
+TEST_F(Run, AReaderThatGoesAwayCostsNoModel) {
+  const Outcome outcome =
+      run_program("/bin/bash", {"-c", "set -o pipefail; \"$0\" train \"$1\" --set run.log_every=1 | head -n 3",
+                                STRATA_PROGRAM, path("job.toml")});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(path("run/checkpoints/step-000020/model.safetensors")));
+}
+
+TEST_F(Run, ConfigCheckSaysWhetherThisBuildCanTrainTheJob) {
+  EXPECT_NE(strata({"config", "check", path("job.toml")}).out.find("can train it"), std::string::npos);
+  const Outcome bf16 = strata({"config", "check", path("job.toml"), "--set", "precision.compute=bf16", "--json"});
+  EXPECT_EQ(bf16.code, 0);
+  EXPECT_FALSE(Json::parse(bf16.out)["trainable"].get<bool>());
 }
 
 TEST_F(Run, AnEarlierRunsModelsAreNotOverwrittenUnasked) {
@@ -180,6 +202,8 @@ TEST_F(Run, GenerateRefusesWhatDoesNotFit) {
   refused({"generate", saved, "--prompt", "x"}, "tokenizer");
   refused({"generate", saved, "--tokenizer", "bytes", "--prompt", "x", "--tokens", "32"}, "longest sequence");
   refused({"generate", path("absent"), "--prompt", "x"}, "absent");
+  EXPECT_EQ(strata({"generate", saved, "--tokenizer", "bytes", "--prompt", "x"}).code,
+            0);  // as many as there is room for
   const Outcome json = strata({"generate", saved, "--tokenizer", "bytes", "--tokens", "5", "--samples", "2", "--json"});
   EXPECT_EQ(Json::parse(json.out)["samples"].size(), 2u);
   // Truncated weights.

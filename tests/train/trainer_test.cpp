@@ -203,6 +203,19 @@ TEST_F(Training, RefusesBadInputByName) {
   j.data.validation.clear();
   j.run.validate.every = 1;
   refused(j, "data.validation");
+  j = job();
+  j.data.split = {0.9, 0.1};
+  refused(j, "data.split");
+  j = job();
+  j.data.tokenizer = (folder_.path() / "none.model").string();
+  refused(j, "data.tokenizer");
+  j = job();
+  j.data.tokenizer = "bytes";  // 257 ids for a vocabulary of 211
+  refused(j, "model.vocab");
+  j = job();
+  j.run.save.folder = "../elsewhere";
+  refused(j, "run.save.folder");
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() / "run"));  // nothing refused has left a trace
   run(job());
   refused(job(), "run.folder", 2, false);  // an earlier run's models are there
 }

@@ -1,8 +1,8 @@
 // linear, linear_backward_input, linear_backward_weight: matrix products by oneDNN on plain row-major operands, and
 // kernels of our own for a handful of rows (generation) and for the bias gradient.
 //
-// Operands are never reordered. Products are cut where that was measured to help: a long sum of linear_backward_input
-// into pieces that are added in order, a wide result of linear_backward_weight into ranges of columns.
+// Operands are never reordered. Products are cut where that was measured to help: wide results of the backward products
+// into ranges of columns, a long sum of linear_backward_input into pieces that are added in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "device/cpu/gemm.cpp"
 #include <hwy/foreach_target.h>
@@ -164,7 +164,7 @@ using onednn::Matrix;
 constexpr int64_t few_rows = 4;
 /// A sum over more than this many rows of w misses the translation look-aside buffer: its rows lie on a page each.
 constexpr int64_t longest_sum = 1152;
-/// Columns of a weight gradient that are computed at a time.
+/// Columns of a result of a backward product that are computed at a time.
 constexpr int64_t widest_result = 1536;
 
 /// Products that together make one operation, planned and, for running, built.
@@ -323,14 +323,21 @@ Products forward_products(const Linear& l, int threads) {
   return products;
 }
 
-/// dx (+)= dy w
+/// dx (+)= dy w: a wide result in ranges of columns, else a long sum in pieces.
 Products backward_input_products(const Linear& l, bool add, int threads) {
   Products products(threads);
+  const auto part = [&](int64_t from, int64_t to, int64_t left, int64_t right, bool sum) {
+    products.add(
+        row_major(l.rows, to - from, l.outer, l.gradients), row_major(to - from, right - left, l.inner, l.weights),
+        row_major(l.rows, right - left, l.inner, l.tokens), std::nullopt, sum, from, from * l.inner + left, left);
+  };
+  if (l.inner > widest_result) {
+    for (const auto& [left, right] : pieces(l.inner, widest_result)) part(0, l.outer, left, right, add);
+    return products;
+  }
   // A result that is stored in fewer bits must not be rounded between pieces.
-  for (const auto& [begin, end] : pieces(l.outer, l.tokens == DType::f32 ? longest_sum : l.outer))
-    products.add(row_major(l.rows, end - begin, l.outer, l.gradients),
-                 row_major(end - begin, l.inner, l.inner, l.weights), row_major(l.rows, l.inner, l.inner, l.tokens),
-                 std::nullopt, add || begin > 0, begin, begin * l.inner, 0);
+  for (const auto& [from, to] : pieces(l.outer, l.tokens == DType::f32 ? longest_sum : l.outer))
+    part(from, to, 0, l.inner, add || from > 0);
   return products;
 }
 
