@@ -602,6 +602,9 @@ std::vector<Key> make_table() {
   add(flag("model.mlp_bias", "false for llama", "Biases on the MLP's matrices", AT(model.mlp_bias)));
   add(number("model.dropout", "", "Probability on the embedding and on both residual branches", AT(model.dropout),
              below_one));
+  add(number("model.attention_dropout", "",
+             "Probability on attention's weights: models from elsewhere have it, only 0 is trained",
+             AT(model.attention_dropout), below_one));
   add(choice<Initialisation>(
       "model.initialisation", "\"small_wang\" for gpt_neox, else \"gpt2\"",
       "First weights: normal(0, init_std) with residual projections over sqrt(2 layers), or small_init and wang_init",

@@ -66,6 +66,8 @@ void validate(const Config& config, std::string_view where) {
 
   if (!(config.norm_epsilon > 0 && config.norm_epsilon < 1))
     fail(fmt::format("norm_epsilon = {}; it must be above 0 and below 1", config.norm_epsilon));
+  if (!(config.attention_dropout >= 0 && config.attention_dropout < 1))
+    fail(fmt::format("attention_dropout = {}; it must be at least 0 and below 1", config.attention_dropout));
   if (!(config.dropout >= 0 && config.dropout < 1))
     fail(fmt::format("dropout = {}; it must be at least 0 and below 1", config.dropout));
   if (!(config.init_std >= 0 && std::isfinite(config.init_std)))

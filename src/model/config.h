@@ -43,6 +43,7 @@ struct Config {
   bool tied = false;                            ///< head uses the embedding's table
   bool attention_bias = true, mlp_bias = true;  ///< on the linears (llama: off)
   double dropout = 0;                           ///< embedding and residual branches
+  double attention_dropout = 0;  ///< on attention's weights: kept for files, 0 is all that can be trained
   Initialisation initialisation = Initialisation::gpt2;
   double init_std = 0.02;
 

@@ -173,15 +173,6 @@ void refuse_unsupported(const Section& root) {
                   shown_json(*code->find(key)));
 }
 
-void refuse_attention_dropout(const Section& root, const char* key, double otherwise) {
-  const double value = root.number(key).value_or(otherwise);
-  if (value == 0) return;
-  root.fail(
-      "{} = {}{} is not supported: there is no dropout inside attention; set {} to 0 in config.json (it changes "
-      "training only, not what the model computes afterwards)",
-      root.path(key), value, root.find(key) == nullptr ? " (what its absence means)" : "", root.path(key));
-}
-
 Activation activation_of(const Section& root, const char* key, const char* otherwise, bool swiglu) {
   const std::string name = root.string(key).value_or(otherwise);
   if (swiglu) {
@@ -262,7 +253,7 @@ void read_gpt2(const Section& root, Config& config) {
   // reorder_and_upcast_attn only says in which precision and order the same scores are computed.
   root.boolean("reorder_and_upcast_attn");
 
-  refuse_attention_dropout(root, "attn_pdrop", 0.1);
+  config.attention_dropout = root.number("attn_pdrop").value_or(0.1);
   const double embedding = root.number("embd_pdrop").value_or(0.1), residual = root.number("resid_pdrop").value_or(0.1);
   if (embedding != residual)
     root.fail(
@@ -282,7 +273,7 @@ void read_gpt_neox(const Section& root, Config& config) {
   config.norm_epsilon = root.number("layer_norm_eps").value_or(1e-5);
   config.parallel_residual = root.boolean("use_parallel_residual").value_or(true);
   config.attention_bias = root.boolean("attention_bias").value_or(true);
-  refuse_attention_dropout(root, "attention_dropout", 0);
+  config.attention_dropout = root.number("attention_dropout").value_or(0);
   config.dropout = root.number("hidden_dropout").value_or(0);
   read_rope(root, config, 0.25);
 }
@@ -298,7 +289,7 @@ void read_llama(const Section& root, Config& config) {
   config.norm_epsilon = root.number("rms_norm_eps").value_or(1e-6);
   config.attention_bias = root.boolean("attention_bias").value_or(false);
   config.mlp_bias = root.boolean("mlp_bias").value_or(false);
-  refuse_attention_dropout(root, "attention_dropout", 0);
+  config.attention_dropout = root.number("attention_dropout").value_or(0);
   config.dropout = root.number("hidden_dropout").value_or(0);  // no key of transformers' llama; ours, see write_llama
   read_rope(root, config, 1);
 }
@@ -411,7 +402,7 @@ void write_gpt2(const Config& config, Json& json) {
   json["n_inner"] = config.ffn == 4 * config.hidden ? Json() : Json(config.ffn);
   json["activation_function"] = config.activation == Activation::gelu_tanh ? "gelu_new" : "gelu";
   json["layer_norm_epsilon"] = config.norm_epsilon;
-  json["attn_pdrop"] = 0.0;
+  json["attn_pdrop"] = config.attention_dropout;
   json["embd_pdrop"] = config.dropout;
   json["resid_pdrop"] = config.dropout;
   json["scale_attn_weights"] = true;
@@ -430,7 +421,7 @@ void write_gpt_neox(const Config& config, Json& json) {
   json["layer_norm_eps"] = config.norm_epsilon;
   json["use_parallel_residual"] = config.parallel_residual;
   json["attention_bias"] = config.attention_bias;
-  json["attention_dropout"] = 0.0;
+  json["attention_dropout"] = config.attention_dropout;
   json["hidden_dropout"] = config.dropout;
   write_rope(config, json);
 }
@@ -453,7 +444,7 @@ void write_llama(const Config& config, Json& json) {
   json["rms_norm_eps"] = config.norm_epsilon;
   json["attention_bias"] = config.attention_bias;
   json["mlp_bias"] = config.mlp_bias;
-  json["attention_dropout"] = 0.0;
+  json["attention_dropout"] = config.attention_dropout;
   // transformers' llama has no such dropout and ignores the key; the trained weights are the same with or without it.
   if (config.dropout != 0) json["hidden_dropout"] = config.dropout;
   json["pretraining_tp"] = 1;

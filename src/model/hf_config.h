@@ -27,7 +27,7 @@ struct HfExtras {
 /// initializer_range, unless the file was written by to_hf_config.
 ///
 /// Dropout: `dropout` is Strata's on embedding and residual branches, so gpt2's embd_pdrop and resid_pdrop must be
-/// equal; dropout inside attention is refused.
+/// equal. Dropout inside attention is read, and a model that has it can do everything but be trained.
 Config from_hf_config(std::string_view json_text, std::string_view file);
 
 /// The token ids of the same file.

@@ -100,6 +100,9 @@ void check_trainable(const job::Job& job) {
   if (job.precision.compute != DType::f32)
     refuse("precision.compute", fmt::format("\"{}\"", job::precision_name(job.precision.compute)),
            "set it to \"fp32\"");
+  if (job.model.attention_dropout != 0)
+    refuse("model.attention_dropout", fmt::format("{}", job.model.attention_dropout),
+           "there is no dropout inside attention; give --set model.attention_dropout=0 to train without");
   if (job.data.train.empty())
     throw input_error(
         "data.train is missing: name a dataset, e.g. [data] train = [{{ path = \"PREFIX\" }}]; strata data build makes "

@@ -204,6 +204,9 @@ TEST_F(Training, RefusesBadInputByName) {
   j.run.validate.every = 1;
   refused(j, "data.validation");
   j = job();
+  j.model.attention_dropout = 0.1;
+  refused(j, "model.attention_dropout");
+  j = job();
   j.data.split = {0.9, 0.1};
   refused(j, "data.split");
   j = job();
