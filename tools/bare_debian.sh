@@ -64,6 +64,7 @@ fi
 
 echo "== in it: $command"
 start=$SECONDS code=0
+# In the background, so that a signal is heard at once; unshare itself is deaf to all but KILL, which ends everything inside.
 unshare --mount --pid --fork --kill-child bash -c '
   set -e
   mount -t proc proc "$1/proc"
@@ -71,6 +72,9 @@ unshare --mount --pid --fork --kill-child bash -c '
   mount --rbind /dev "$1/dev"
   exec chroot "$1" /usr/bin/env -i HOME=/root TERM="${TERM-dumb}" LANG=C.UTF-8 ${http_proxy:+http_proxy="$http_proxy"} \
     ${https_proxy:+https_proxy="$https_proxy"} PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    bash -c "cd /root/strata && $2"' bare "$root" "$command" < /dev/null || code=$?
+    bash -c "cd /root/strata && $2"' bare "$root" "$command" < /dev/null &
+inside=$!
+trap 'kill -KILL $inside; wait $inside || true; exit 4' INT TERM
+wait $inside || code=$?
 echo "== exit code $code after $((SECONDS - start)) s"
 exit $code
