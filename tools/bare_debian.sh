@@ -36,7 +36,7 @@ extra=()
 
 # Mounts are made in a namespace of their own (below), so there is never one under $root here.
 [[ -n $keep ]] || trap 'rm -rf --one-file-system "$root"' EXIT
-trap 'exit 4' INT TERM
+trap 'rm -f "$root.log"; exit 4' INT TERM
 mkdir -p "$root"
 root=$(cd "$root" && pwd)
 

@@ -12,8 +12,9 @@ namespace strata::device {
 int usable_cores();
 
 /// Environment that the OpenMP runtime should have been started with, as far as the user has not set it. It reads these
-/// variables when it is loaded and by default its idle threads spin for milliseconds, which is ruinous once the ranks
-/// of a node have more threads than there are cores.
+/// variables when it is loaded and by default its idle threads spin for milliseconds, which is ruinous once something else
+/// wants the cores: a thread spins while the one that it waits for cannot run. More threads than cores yield at once; others
+/// spin for a fraction of a millisecond, which costs nothing on a machine of one's own.
 std::vector<std::pair<std::string, std::string>> wanted_environment(int threads, int ranks_on_node, int cores);
 
 /// Call first in main, before MPI and before any thread: starts the program over, once, if its environment has to

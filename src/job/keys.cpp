@@ -294,6 +294,19 @@ Key custom(std::string name, std::string type, std::string fallback, std::string
 
 // ---- keys with a form of their own ----
 
+/// A path, or the word for tokens that are bytes (data/tokenizer.h).
+Key tokenizer_key() {
+  const auto field = AT(data.tokenizer);
+  Key key = path("data.tokenizer", "none", "Tokenizer file or folder that made the token files; \"bytes\": none did",
+                 field, Empty::allowed);
+  key.set = [=](Job& job, const Given& given) {
+    const Spot at = spot(given);
+    const std::string value = read_string(at);
+    field(job) = value == "bytes" ? value : absolute(at, value);
+  };
+  return key;
+}
+
 Key train_key() {
   return custom(
       "data.train", "list of { path, weight }", "none",
@@ -616,8 +629,7 @@ std::vector<Key> make_table() {
   // [data]
   add(train_key());
   add(path("data.validation", "none", "Token file of the validation loss", AT(data.validation), Empty::allowed));
-  add(path("data.tokenizer", "none", "Tokenizer file or folder that made the token files", AT(data.tokenizer),
-           Empty::allowed));
+  add(tokenizer_key());
   add(split_key());
 
   // [batch]

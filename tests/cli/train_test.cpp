@@ -46,6 +46,7 @@ vocab = 257
 sequence = 32
 [data]
 train = [{ path = "text" }]
+tokenizer = "bytes"
 validation = "text_validation"
 [batch]
 global = 8

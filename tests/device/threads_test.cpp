@@ -35,13 +35,15 @@ TEST(Threads, CountsTheCoresOfItsMask) {
   EXPECT_EQ(status, 0);
 }
 
-TEST(Threads, WaitPassivelyOnlyWhenCrowdedAndUnasked) {
+TEST(Threads, YieldWhenCrowdedSpinBrieflyWhenNotAndDoAsAsked) {
   unsetenv("OMP_WAIT_POLICY");
   unsetenv("GOMP_SPINCOUNT");
-  EXPECT_TRUE(wanted_environment(2, 1, 2).empty());
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+  const Environment yields = {{"OMP_WAIT_POLICY", "PASSIVE"}, {"GOMP_SPINCOUNT", "0"}};
+  EXPECT_EQ(wanted_environment(2, 1, 2), (Environment{{"GOMP_SPINCOUNT", "20000"}}));
   EXPECT_TRUE(wanted_environment(1, 2, 2).empty());
-  EXPECT_FALSE(wanted_environment(2, 2, 2).empty());
-  EXPECT_FALSE(wanted_environment(1, 3, 2).empty());
+  EXPECT_EQ(wanted_environment(2, 2, 2), yields);
+  EXPECT_EQ(wanted_environment(1, 3, 2), yields);
   setenv("OMP_WAIT_POLICY", "active", 1);
   EXPECT_TRUE(wanted_environment(2, 2, 2).empty());
   unsetenv("OMP_WAIT_POLICY");

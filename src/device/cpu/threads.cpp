@@ -61,9 +61,10 @@ void bind_all_but_first(const Topology& machine, int threads) {
 int usable_cores() { return std::max(1, static_cast<int>(Topology().cores.size())); }
 
 std::vector<std::pair<std::string, std::string>> wanted_environment(int threads, int ranks_on_node, int cores) {
-  if (threads * ranks_on_node <= cores) return {};
   if (std::getenv("OMP_WAIT_POLICY") != nullptr || std::getenv("GOMP_SPINCOUNT") != nullptr) return {};
-  return {{"OMP_WAIT_POLICY", "PASSIVE"}, {"GOMP_SPINCOUNT", "0"}};
+  if (threads * ranks_on_node > cores) return {{"OMP_WAIT_POLICY", "PASSIVE"}, {"GOMP_SPINCOUNT", "0"}};
+  if (threads == 1) return {};
+  return {{"GOMP_SPINCOUNT", "20000"}};
 }
 
 void prepare_threads(int threads, int ranks_on_node, char** arguments) {
