@@ -72,12 +72,7 @@ struct Bench {
                                          static_cast<uint32_t>(job.model.vocab));
       counted += runner.fill(step::Goal::train, static_cast<int>(m), tokens, 0);
     }
-    ops::StepInputs inputs;
-    inputs.grad_scale = 1.0f / static_cast<float>(counted);
-    inputs.learning_rate = 1e-4f;
-    inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(number + 1)));
-    inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(number + 1)));
-    inputs.step = static_cast<uint64_t>(number);
+    const ops::StepInputs inputs = train::step_inputs(job, number, counted, 1e-4);
     const auto begin = std::chrono::steady_clock::now();
     train::Runner::StepOutcome outcome = runner.train_step(inputs);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

@@ -83,9 +83,13 @@ void generate(Arguments arguments) {
       if (id == end || id >= tokenizer->vocab()) break;
       ids.push_back(id);
       // Only an exact tokenizer's pieces can be decoded one by one: others treat the first piece of a text as special.
-      const std::string piece =
-          tokenizer->exact() ? tokenizer->decode(std::span(&ids.back(), 1))
-                             : tokenizer->decode(ids).substr(std::min(text.size(), tokenizer->decode(ids).size()));
+      std::string piece;
+      if (tokenizer->exact()) {
+        piece = tokenizer->decode(std::span(&ids.back(), 1));
+      } else {
+        const std::string whole = tokenizer->decode(ids);
+        piece = whole.substr(std::min(text.size(), whole.size()));
+      }
       text += piece;
       if (!arguments.json) {
         print(piece);

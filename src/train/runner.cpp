@@ -1,6 +1,7 @@
 #include "train/runner.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "execute/model_state.h"
@@ -8,6 +9,17 @@
 namespace strata::train {
 
 using ops::Role;
+
+ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t counted, double learning_rate) {
+  ops::StepInputs inputs;
+  inputs.grad_scale = 1.0f / static_cast<float>(counted);
+  inputs.learning_rate = static_cast<float>(learning_rate);
+  inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
+  inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
+  inputs.seed = job.run.seed;
+  inputs.step = static_cast<uint64_t>(step);
+  return inputs;
+}
 
 Runner::Runner(const job::Job& job, device::Device& device, Options options)
     : job_(job), device_(device), units_(model::units(job.model)) {

@@ -18,6 +18,9 @@
 
 namespace strata::train {
 
+/// What update `step` (from 0) of a job is told when `counted` tokens of its global batch count.
+ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t counted, double learning_rate);
+
 class Runner {
  public:
   struct Options {

@@ -175,14 +175,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     if (step > 0)
       counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, samples);
     if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
-    ops::StepInputs inputs;
-    inputs.grad_scale = 1.0f / static_cast<float>(counted);
-    inputs.learning_rate =
-        static_cast<float>(optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, step, job.run.steps));
-    inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
-    inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
-    inputs.seed = job.run.seed;
-    inputs.step = static_cast<uint64_t>(step);
+    const ops::StepInputs inputs = step_inputs(
+        job, step, counted, optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, step, job.run.steps));
     const Runner::StepOutcome outcome = runner.train_step(inputs);
     total_tokens += batch.global * job.batch.sequence;
 

@@ -80,16 +80,6 @@ struct Reference {
   }
 };
 
-ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t counted, double lr) {
-  ops::StepInputs inputs;
-  inputs.grad_scale = 1.0f / static_cast<float>(counted);
-  inputs.learning_rate = static_cast<float>(lr);
-  inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
-  inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
-  inputs.step = static_cast<uint64_t>(step);
-  return inputs;
-}
-
 /// Everything that must not depend on what is kept and what is made again.
 struct Trained {
   std::vector<double> losses, norms;
