@@ -147,8 +147,10 @@ void backward(const Op& op, ReverseWalk& walk) {
     }
     case Kind::attention: {
       const int dqkv = walk.fresh(op.in[0]);
+      std::vector<int> in = {dy, op.in[0], op.out[0], op.out[1]};
+      in.insert(in.end(), op.in.begin() + 1, op.in.end());
       walk.emit({.kind = Kind::attention_backward,
-                 .in = {dy, op.in[0], op.out[0], op.out[1]},
+                 .in = std::move(in),
                  .out = {dqkv},
                  .attributes = op.attributes,
                  .half = Half::input});

@@ -19,8 +19,10 @@ double causal_product(const AttentionAttributes& a, double tokens) {
 Cost cost(const Op& op, std::span<const Tensor> tensors) {
   Cost cost;
   for (int t : op.in) cost.bytes += static_cast<double>(tensors[static_cast<size_t>(t)].bytes());
-  for (int t : op.out)
-    cost.bytes += static_cast<double>(tensors[static_cast<size_t>(t)].bytes()) * (op.accumulate ? 2 : 1);
+  for (int t : op.out) {
+    const Tensor& tensor = tensors[static_cast<size_t>(t)];
+    cost.bytes += static_cast<double>(tensor.bytes()) * (updates_output(op, tensor) ? 2 : 1);
+  }
   const auto shape = [&](int t) { return tensors[static_cast<size_t>(t)].shape; };
   switch (op.kind) {
     case Kind::linear: {
@@ -67,7 +69,8 @@ Cost cost(const Op& op, std::span<const Tensor> tensors) {
     case Kind::grad_norm: cost.flops = 2 * elements(op.in[0], tensors); break;
     case Kind::embedding:
     case Kind::embedding_backward:  // touched rows only, not the whole table
-      cost.bytes = 2 * elements(op.kind == Kind::embedding ? op.out[0] : op.in[0], tensors) * 4;
+      cost.bytes = 2 * static_cast<double>(
+                           tensors[static_cast<size_t>(op.kind == Kind::embedding ? op.out[0] : op.in[0])].bytes());
       break;
     case Kind::fill_zero:
     case Kind::clip: break;

@@ -23,6 +23,7 @@ std::string_view name_of(Role role) {
     case Role::gradient: return "gradient";
     case Role::tied_parameter: return "tied_parameter";
     case Role::tied_gradient: return "tied_gradient";
+    case Role::master: return "master";
     case Role::moment1: return "moment1";
     case Role::moment2: return "moment2";
     case Role::input: return "input";
@@ -34,6 +35,7 @@ std::string_view name_of(Role role) {
     case Role::tokens: return "tokens";
     case Role::targets: return "targets";
     case Role::sequence_ids: return "sequence_ids";
+    case Role::document_starts: return "document_starts";
     case Role::step_inputs: return "step_inputs";
     case Role::step_results: return "step_results";
     case Role::loss: return "loss";
@@ -94,7 +96,9 @@ std::vector<int> in_place_inputs(const Op& op) {
 }
 
 bool updates_output(const Op& op, const Tensor& output) {
-  if (op.kind == Kind::adamw || op.kind == Kind::grad_norm) return true;
+  if (op.kind == Kind::grad_norm) return true;
+  // AdamW's copy of the weights in the compute type is only written.
+  if (op.kind == Kind::adamw) return output.role != Role::parameter || output.dtype == DType::f32;
   return op.accumulate && (output.role == Role::gradient || output.role == Role::tied_gradient);
 }
 

@@ -4,6 +4,10 @@
 // A block (src/step) owns a list of tensors and a list of operations whose operands index that list. The tables of
 // operands below are the contract between the models that list operations, the backward rules and costs in this folder,
 // and the devices that run them. T = tokens of a micro-batch (batch x sequence, batch outermost), row-major everywhere.
+//
+// Types: activations, their gradients and parameters share one compute type, f32, bf16 or f16; kernels compute in fp32
+// (matrix products sum in it) and round once, to nearest even, when they store. Statistics (mean, rstd, lse), tables of
+// angles and gradients of parameters are f32 whatever the compute type.
 
 #include <array>
 #include <cstdint>
@@ -36,6 +40,7 @@ enum class Role : uint8_t {
   gradient,         ///< a view into the unit's flat gradient
   tied_parameter,   ///< a view into another unit's flat weights (a tied head reads the embedding's table)
   tied_gradient,    ///< the head's own accumulator for the table it shares
+  master,           ///< fp32 weights over the unit's optimizer shard, where the compute type is another
   moment1,          ///< AdamW's first moment, over the unit's optimizer shard
   moment2,          ///< and its second
   input,            ///< the unit's input activation
@@ -47,6 +52,7 @@ enum class Role : uint8_t {
   tokens,           ///< i32 [T], token ids
   targets,          ///< i32 [T], next token ids, negative where the loss does not count
   sequence_ids,     ///< i64 [batch], each sequence's index in the whole run, for dropout
+  document_starts,  ///< i32 [T], for each token where its document begins, as a position in its sequence
   step_inputs,      ///< StepInputs
   step_results,     ///< StepResults
   loss,             ///< f64 [1], the micro-batch's summed loss
@@ -103,7 +109,7 @@ enum class Kind : uint8_t {
   rms_norm,          // x[T,h], gamma[h]                               y[T,h], rstd[T]
   linear,            // x[T,i], w[o,i], (b[o])                         y[T,o]
   rotary,            // x[T,(q+2kv)d], table[S,r] (cos r/2 | sin r/2)  y, same shape; may be in place
-  attention,         // qkv[T,(q+2kv)d]                                y[T,q d], lse[batch,q,S]
+  attention,         // qkv[T,(q+2kv)d], (document_starts)             y[T,q d], lse[batch,q,S]
   cached_attention,  // qkv[n,(q+2kv)d], cache[S,2kv d], step_inputs   y[n,q d]; appends to the cache
   gelu,              // x                                              y; may be in place
   swiglu,            // x[T,2f] (gate | up)                            y[T,f] = silu(gate) * up
@@ -116,7 +122,7 @@ enum class Kind : uint8_t {
   rms_norm_backward,       // dy, x, gamma, rstd, (addend)                   dx, dgamma
   linear_backward_input,   // dy[T,o], w[o,i], (addend)                      dx[T,i]
   linear_backward_weight,  // dy[T,o], x[T,i]                                dw[o,i], (db[o])
-  attention_backward,      // dy, qkv, y, lse                                dqkv
+  attention_backward,      // dy, qkv, y, lse, (document_starts)             dqkv
   gelu_backward,           // dy, x                                          dx; may be in place on either
   swiglu_backward,         // dy, x[T,2f]                                    dx[T,2f]; may be in place on x
   cross_entropy_backward,  // logits, lse, targets, step_inputs              dlogits; may be in place
@@ -124,8 +130,9 @@ enum class Kind : uint8_t {
   fill_zero,  //                                                y
   grad_norm,  // g (whole grains)                               norm_sum, added to
   clip,       // norm_sum, step_inputs                          step_results
-  adamw,      // g, step_inputs, step_results                   w, moment1, moment2, all updated in place
-};
+  adamw,      // g, step_inputs, step_results                   w, moment1, moment2, (scale1, scale2), (copy)
+};            // all f32 and updated in place, except: 8-bit moments (AdamWAttributes::block) are u8 with an f32 scale a
+              // block; copy is written, w in the compute type
 std::string_view name_of(Kind kind);
 
 /// Backward passes split into the half that the previous unit waits for and the half that only the update needs.
@@ -144,7 +151,7 @@ struct RotaryAttributes {
 };
 struct AttentionAttributes {
   int64_t heads = 0, kv_heads = 0, head_dim = 0, sequence = 0;
-  float scale = 0;  ///< on the scores; causal always
+  float scale = 0;  ///< on the scores; causal always; with document_starts, nothing before a token's document is seen
 };
 struct EmbeddingAttributes {
   int64_t sequence = 0;
@@ -173,6 +180,7 @@ struct AdamWAttributes {
   double beta1 = 0.9, beta2 = 0.999;  ///< in double: 1 - beta2 in fp32 would be off by 1e-5 of itself
   float epsilon = 1e-8f, weight_decay = 0;
   std::vector<DecayRange> ranges;  ///< within the shard at hand; elements in no range are padding and stay zero
+  int64_t block = 0;  ///< elements of 8-bit moments that share a scale, a divisor of the grain; 0: moments are f32
 };
 
 using Attributes =

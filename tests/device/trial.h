@@ -31,16 +31,20 @@ class Trial {
   explicit Trial(Device& device) : device_(device) {}
 
   /// A tensor nobody has written to.
-  template <typename T = float>
-  int empty(ops::Shape shape) {
+  int empty_of(DType dtype, ops::Shape shape) {
     ops::Tensor tensor;
     tensor.name = "t" + std::to_string(tensors_.size());
-    tensor.dtype = dtype_of<T>();
+    tensor.dtype = dtype;
     tensor.shape = shape;
-    if (tensor.dtype == DType::u8) tensor.shape = {shape.elements() * static_cast<int64_t>(sizeof(T))};
     memories_.push_back(device_.allocate(tensor.bytes()));
     tensors_.push_back(std::move(tensor));
     return static_cast<int>(tensors_.size()) - 1;
+  }
+  template <typename T = float>
+  int empty(ops::Shape shape) {
+    const DType dtype = dtype_of<T>();
+    if (dtype == DType::u8) shape = {shape.elements() * static_cast<int64_t>(sizeof(T))};
+    return empty_of(dtype, shape);
   }
 
   template <typename T>

@@ -61,14 +61,48 @@ void* map_pages(int64_t bytes, int protection) {
   return address;
 }
 
-void check_floats(const ops::Op& op, Tensors tensors) {
-  for (const auto* operands : {&op.in, &op.out})
-    for (int i : *operands) {
-      const ops::Tensor& tensor = tensors[static_cast<size_t>(i)];
-      STRATA_CHECK(tensor.dtype != DType::bf16 && tensor.dtype != DType::f16,
-                   "{} of {} is {}, the CPU's kernels are f32", tensor.name, ops::name_of(op.kind),
-                   name_of(tensor.dtype));
+DType check_floats(const ops::Op& op, Tensors tensors) {
+  using ops::Kind;
+  // Operands that are f32 whatever the compute type: bit i for the i-th.
+  struct {
+    unsigned in = 0, out = 0;
+  } f32;
+  switch (op.kind) {
+    case Kind::layer_norm: f32 = {0, 0b110}; break;
+    case Kind::layer_norm_backward: f32 = {0b11000, 0b110}; break;
+    case Kind::rms_norm: f32 = {0, 0b10}; break;
+    case Kind::rms_norm_backward: f32 = {0b1000, 0b10}; break;
+    case Kind::rotary: f32 = {0b10, 0}; break;
+    case Kind::attention: f32 = {0, 0b10}; break;
+    case Kind::attention_backward: f32 = {0b1000, 0}; break;
+    case Kind::cross_entropy: f32 = {0, 0b10}; break;
+    case Kind::cross_entropy_backward: f32 = {0b10, 0}; break;
+    case Kind::embedding_backward:
+    case Kind::linear_backward_weight: f32 = {0, 0b11}; break;
+    case Kind::grad_norm: f32 = {0b1, 0}; break;
+    case Kind::adamw: f32 = {0b1, op.as<ops::AdamWAttributes>().block > 0 ? 0b11001u : 0b111u}; break;
+    default: break;
+  }
+  const ops::Tensor* first = nullptr;
+  const auto check = [&](const std::vector<int>& operands, unsigned fixed) {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const ops::Tensor& tensor = tensors[static_cast<size_t>(operands[i])];
+      const auto wrong = [&](std::string_view wanted) {
+        return fmt::format("{} of {} is {}, not {}", tensor.name, ops::name_of(op.kind), name_of(tensor.dtype), wanted);
+      };
+      if ((fixed >> i & 1) != 0) {
+        STRATA_CHECK(tensor.dtype == DType::f32, "{}", wrong("f32"));
+      } else if (tensor.dtype == DType::f64) {
+        STRATA_CHECK(op.kind == Kind::cross_entropy, "{}", wrong("a compute type"));
+      } else if (tensor.dtype == DType::f32 || tensor.dtype == DType::bf16 || tensor.dtype == DType::f16) {
+        if (first == nullptr) first = &tensor;
+        STRATA_CHECK(tensor.dtype == first->dtype, "{}", wrong(name_of(first->dtype)));
+      }
     }
+  };
+  check(op.in, f32.in);
+  check(op.out, f32.out);
+  return first == nullptr ? DType::f32 : first->dtype;
 }
 
 void check_operands(const ops::Op& op, size_t least_in, size_t most_in, size_t least_out, size_t most_out) {

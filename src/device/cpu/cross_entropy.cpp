@@ -11,37 +11,121 @@
 #include <limits>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-/// log of the sum of e^x, the largest taken out first. NaN if any is NaN.
-double log_sum_exp(const float* x, int64_t count) {
+/// Elements that are summed in fp32 before they go into a sum in double; they stay in the innermost cache.
+constexpr int64_t tile = 1024;
+
+template <class T>
+HWY_INLINE float largest_of(const T* x, int64_t count) {
   const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto most = hn::Set(d, -std::numeric_limits<float>::infinity());
-  int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) most = hn::Max(most, hn::LoadU(d, x + i));
-  float largest = hn::GetLane(hn::MaxOfLanes(d, most));
-  for (; i < count; ++i) largest = std::max(largest, x[i]);
-  // Exponentials are summed in fp32 over short stretches, those in double.
-  constexpr int64_t stretch = 2048;
-  double sum = 0;
-  for (int64_t begin = 0; begin < count; begin += stretch)
-    sum += static_cast<double>(sum_vectors(d, std::min(stretch, count - begin), [=](int64_t j, auto span) HWY_ATTR {
-      return exp_of(d, hn::Sub(load(d, x + begin + j, span), hn::Set(d, largest)));
-    }));
-  return static_cast<double>(largest) + std::log(sum);
+  auto most = hn::Set(d, std::numeric_limits<float>::lowest());
+  each_vector(d, count, [&](int64_t i, auto span) HWY_ATTR {
+    most = hn::IfThenElse(first_lanes(d, span), hn::Max(most, load(d, x + i, span)), most);
+  });
+  return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
-/// y = e^(x - lse) scale.
-void scaled_softmax(const float* x, float* y, int64_t count, float lse, float scale) {
+struct TileSum {
+  float sum = 0;      ///< of 2^power, power = x log2 e - origin
+  float largest = 0;  ///< power
+};
+template <class T>
+HWY_INLINE TileSum sum_exp(const T* x, int64_t count, float origin) {
+  constexpr int degree = exact<T> ? 6 : 4;
   const FloatTag d;
-  each_vector(d, count, [=](int64_t i, auto span) HWY_ATTR {
-    const auto p = exp_of(d, hn::Sub(load(d, x + i, span), hn::Set(d, lse)));
-    store(d, hn::Mul(p, hn::Set(d, scale)), y + i, span);
+  const Pair shift = constant(-origin), factor = constant(log2_e);
+  Pair sum = constant(0), most = constant(std::numeric_limits<float>::lowest());
+  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + step <= count; i += step) {
+    prefetch(x + tile + i, step);
+    const Pair power = MulAdd(load_pair(x + i, Whole{}), factor, shift);
+    most = Max(most, power);
+    sum = Add(sum, exp2_of<degree>(power));
+  }
+  each_vector(d, count - i, [&](int64_t j, auto span) HWY_ATTR {
+    const auto v = load(d, x + i + j, span);
+    const Pair power = MulAdd({v, v}, factor, shift);
+    most.first = hn::IfThenElse(first_lanes(d, span), hn::Max(most.first, power.first), most.first);
+    sum.first = hn::Add(sum.first, keep(d, exp2_of<degree>(power).first, span));
+  });
+  return {hn::GetLane(hn::SumOfLanes(d, hn::Add(sum.first, sum.second))),
+          hn::GetLane(hn::MaxOfLanes(d, hn::Max(most.first, most.second)))};
+}
+
+/// log of the sum of e^x, in one pass over memory: where elements come that are far larger than those before, their tile is
+/// taken again, and what was summed is scaled down. NaN if any is NaN or infinite.
+template <class T>
+HWY_INLINE double log_sum_exp(const T* x, int64_t count) {
+  // e^x = 2^(x log2 e), of which `origin`, about the largest so far, is taken out.
+  constexpr float far = 40;  // a tile's sum stays well inside fp32
+  float origin = log2_e * largest_of(x, std::min(tile, count));
+  double sum = 0;
+  for (int64_t begin = 0; begin < count; begin += tile) {
+    const int64_t part = std::min(tile, count - begin);
+    TileSum now = sum_exp(x + begin, part, origin);
+    if (now.largest > far) {
+      const float before = origin;
+      origin += now.largest;
+      sum *= std::exp2(static_cast<double>(before) - static_cast<double>(origin));
+      now = sum_exp(x + begin, part, origin);
+    }
+    sum += static_cast<double>(now.sum);
+  }
+  return static_cast<double>(origin) / static_cast<double>(log2_e) + std::log(sum);
+}
+
+/// Rows [begin, end) of `width`, of which the first `vocab` columns count.
+void cross_entropy(DType type, const void* logits, const int32_t* targets, float* lse, double* losses, int64_t vocab,
+                   int64_t width, int64_t begin, int64_t end) {
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    const FloatTag d;
+    for (int64_t row = begin; row < end; ++row) {
+      const T* x = static_cast<const T*>(logits) + row * width;
+      const double value = log_sum_exp(x, vocab);
+      lse[row] = static_cast<float>(value);
+      const bool counts = targets[row] >= 0;
+      losses[row] = counts ? value - static_cast<double>(hn::GetLane(load(d, x + targets[row], Part{1}))) : 0.0;
+    }
+  });
+}
+
+/// y = e^(x - lse) scale over `count` columns, less `scale` in column `target`.
+template <class T>
+HWY_INLINE void scaled_softmax(const T* x, T* y, int64_t count, float lse, float scale, int32_t target) {
+  const FloatTag d;
+  const float at_target = hn::GetLane(load(d, x + target, Part{1}));
+  if constexpr (exact<T>) {
+    map(
+        count, y, [=](Pair v) HWY_ATTR { return Mul(exp_of(Sub(v, constant(lse))), constant(scale)); }, x);
+    y[target] -= scale;
+  } else {
+    const float shift = std::log2(scale) - lse * log2_e;
+    map(
+        count, y, [=](Pair v) HWY_ATTR { return exp2_of<3>(MulAdd(v, constant(log2_e), constant(shift))); }, x);
+    const double gradient = std::expm1(static_cast<double>(at_target) - static_cast<double>(lse));
+    store(d, hn::Set(d, static_cast<float>(gradient * static_cast<double>(scale))), y + target, Part{1});
+  }
+}
+
+/// Rows [begin, end), as in cross_entropy.
+void cross_entropy_backward(DType type, const void* logits, const float* lse, const int32_t* targets, float scale,
+                            void* dlogits, int64_t vocab, int64_t width, int64_t begin, int64_t end) {
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    for (int64_t row = begin; row < end; ++row) {
+      T* out = static_cast<T*>(dlogits) + row * width;
+      const int64_t real = targets[row] < 0 ? 0 : vocab;
+      if (real > 0)
+        scaled_softmax(static_cast<const T*>(logits) + row * width, out, real, lse[row], scale, targets[row]);
+      std::memset(out + real, 0, static_cast<size_t>(width - real) * sizeof(T));
+    }
   });
 }
 
@@ -51,12 +135,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace strata::device::cpu {
 
-HWY_EXPORT(log_sum_exp);
-HWY_EXPORT(scaled_softmax);
+HWY_EXPORT(cross_entropy);
+HWY_EXPORT(cross_entropy_backward);
 
 namespace {
-
-constexpr int64_t least = 4096;  // elements a thread must have for another one to pay
 
 void check_targets(const int32_t* targets, int64_t count, int64_t vocab) {
   for (int64_t t = 0; t < count; ++t)
@@ -74,21 +156,17 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
   STRATA_CHECK(input(op, tensors, 1).dtype == DType::i32 && input(op, tensors, 1).shape.elements() == rows.count);
   STRATA_CHECK(output(op, tensors, 0).dtype == DType::f64 && output(op, tensors, 0).shape.elements() == 1);
   STRATA_CHECK(output(op, tensors, 1).shape.elements() == rows.count && op.workspace >= 0);
-  const auto function = HWY_DYNAMIC_DISPATCH(log_sum_exp);
+  const DType type = input(op, tensors, 0).dtype;
+  const auto function = HWY_DYNAMIC_DISPATCH(cross_entropy);
   return make_kernel([=](Operands operands, const Launch&) {
-    const float* logits = pointer<const float>(operands[0]);
+    const void* logits = pointer<const void>(operands[0]);
     const int32_t* targets = pointer<const int32_t>(operands[1]);
     double* loss = pointer<double>(operands[2]);
     float* lse = pointer<float>(operands[3]);
     double* losses = pointer<double>(operands[4]);
     check_targets(targets, rows.count, vocab);
-    parallel_for(threads, rows.count, divide_up(least, vocab), [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const float* x = logits + row * rows.width;
-        const double value = function(x, vocab);
-        lse[row] = static_cast<float>(value);
-        losses[row] = targets[row] < 0 ? 0.0 : value - static_cast<double>(x[targets[row]]);
-      }
+    for_rows(threads, rows, [=](int64_t begin, int64_t end) {
+      function(type, logits, targets, lse, losses, vocab, rows.width, begin, end);
     });
     double sum = 0;
     for (int64_t row = 0; row < rows.count; ++row) sum += losses[row];
@@ -104,23 +182,17 @@ std::unique_ptr<Kernel> make_backward(const ops::Op& op, Tensors tensors, int th
   STRATA_CHECK(input(op, tensors, 1).shape.elements() == rows.count);
   STRATA_CHECK(input(op, tensors, 2).dtype == DType::i32 && input(op, tensors, 2).shape.elements() == rows.count);
   STRATA_CHECK(rows_of(output(op, tensors, 0)) == rows);
-  const auto function = HWY_DYNAMIC_DISPATCH(scaled_softmax);
+  const DType type = input(op, tensors, 0).dtype;
+  const auto function = HWY_DYNAMIC_DISPATCH(cross_entropy_backward);
   return make_kernel([=](Operands operands, const Launch&) {
-    const float *logits = pointer<const float>(operands[0]), *lse = pointer<const float>(operands[1]);
+    const void* logits = pointer<const void>(operands[0]);
+    const float* lse = pointer<const float>(operands[1]);
     const int32_t* targets = pointer<const int32_t>(operands[2]);
     const float scale = pointer<const ops::StepInputs>(operands[3])->grad_scale;
-    float* dlogits = pointer<float>(operands[4]);
+    void* dlogits = pointer<void>(operands[4]);
     check_targets(targets, rows.count, vocab);
-    parallel_for(threads, rows.count, divide_up(least, rows.width), [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        float* out = dlogits + row * rows.width;
-        const int64_t real = targets[row] < 0 ? 0 : vocab;
-        if (real > 0) {
-          function(logits + row * rows.width, out, real, lse[row], scale);
-          out[targets[row]] -= scale;
-        }
-        std::memset(out + real, 0, static_cast<size_t>(rows.width - real) * sizeof(float));
-      }
+    for_rows(threads, rows, [=](int64_t begin, int64_t end) {
+      function(type, logits, lse, targets, scale, dlogits, vocab, rows.width, begin, end);
     });
   });
 }

@@ -8,90 +8,121 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "core/random.h"
+#include "device/cpu/elementwise.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-void add2(const float* a, const float* b, float* y, int64_t count) {
-  const FloatTag d;
-  each_vector(d, count, [=](int64_t i, auto span) HWY_ATTR {
-    store(d, hn::Add(load(d, a + i, span), load(d, b + i, span)), y + i, span);
-  });
-}
-
-void add3(const float* a, const float* b, const float* c, float* y, int64_t count) {
-  const FloatTag d;
-  each_vector(d, count, [=](int64_t i, auto span) HWY_ATTR {
-    store(d, hn::Add(hn::Add(load(d, a + i, span), load(d, b + i, span)), load(d, c + i, span)), y + i, span);
+/// y = a + b (+ c, if not null), elements [begin, end).
+void add(DType type, const void* a, const void* b, const void* c, void* y, int64_t begin, int64_t end) {
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    const T *first = static_cast<const T*>(a) + begin, *second = static_cast<const T*>(b) + begin;
+    T* to = static_cast<T*>(y) + begin;
+    if (c == nullptr)
+      map(
+          end - begin, to, [](Pair u, Pair v) HWY_ATTR { return Add(u, v); }, first, second);
+    else
+      map(
+          end - begin, to, [](Pair u, Pair v, Pair w) HWY_ATTR { return Add(Add(u, v), w); }, first, second,
+          static_cast<const T*>(c) + begin);
   });
 }
 
 using WordTag = hn::RebindToUnsigned<FloatTag>;
 using Words = hn::Vec<WordTag>;
 
-#if HWY_TARGET != HWY_SCALAR
-/// High and low halves of the 64-bit products of 32-bit lanes with a number.
-HWY_INLINE void multiply_wide(WordTag d, Words a, uint32_t number, Words& high, Words& low) {
-  const hn::RepartitionToWide<WordTag> wide;
-  const auto b = hn::Set(d, number);
-  const auto even = hn::MulEven(a, b), odd = hn::MulEven(hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(wide, a))), b);
-  high = hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
-  low = hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
+#if HWY_TARGET == HWY_AVX3
+template <class V>
+HWY_INLINE V xor_of(V a, V b, V c) {
+  return V{_mm512_ternarylogic_epi64(a.raw, b.raw, c.raw, 0x96)};
 }
-
-/// core/random.h's philox, one counter a lane: counter (c0, position, sequence id), c0 = `first` + lane.
-HWY_INLINE void philox_lanes(WordTag d, uint64_t key, uint32_t first, uint32_t position, uint64_t sequence_id,
-                             uint32_t* HWY_RESTRICT words) {
-  auto c0 = hn::Iota(d, first), c1 = hn::Set(d, position);
-  auto c2 = hn::Set(d, static_cast<uint32_t>(sequence_id)), c3 = hn::Set(d, static_cast<uint32_t>(sequence_id >> 32));
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    Words high0, low0, high1, low1;
-    multiply_wide(d, c0, 0xD2511F53u, high0, low0);
-    multiply_wide(d, c2, 0xCD9E8D57u, high1, low1);
-    c0 = hn::Xor(hn::Xor(high1, c1), hn::Set(d, k0));
-    c2 = hn::Xor(hn::Xor(high0, c3), hn::Set(d, k1));
-    c1 = low1;
-    c3 = low0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  hn::StoreInterleaved4(c0, c1, c2, c3, d, words);
-}
-
 #else
-/// One lane: the plain function.
-HWY_INLINE void philox_lanes(WordTag, uint64_t key, uint32_t first, uint32_t position, uint64_t sequence_id,
-                             uint32_t* words) {
-  const Random4 random = philox(key, uint64_t{position} << 32 | first, sequence_id);
-  std::copy(random.begin(), random.end(), words);
+template <class V>
+HWY_INLINE V xor_of(V a, V b, V c) {
+  return hn::Xor(a, hn::Xor(b, c));
 }
 #endif
 
-/// One row: y = x scale where the channel's random word is at least `threshold`, else 0.
-void dropout_row(const float* x, float* y, int64_t width, uint64_t key, uint32_t position, uint64_t sequence_id,
-                 uint32_t threshold, float scale) {
+struct WordPair {
+  Words first, second;
+};
+
+/// core/random.h's philox for a pair's elements from `channel` on, which is a multiple of 4: four elements share a
+/// counter (channel / 4, position, sequence id), each takes one word. In the order of load_pair.
+template <class T>
+HWY_INLINE WordPair random_words(const Dropout& a, uint32_t channel, uint32_t position, uint64_t sequence_id) {
+  const WordTag d;
+#if HWY_TARGET == HWY_SCALAR
+  const Random4 random = philox(a.key, uint64_t{position} << 32 | channel / 4, sequence_id);
+  return {hn::Set(d, random[channel % 4]), hn::Set(d, random[channel % 4 + 1])};
+#else
+  // A counter has a 64-bit lane, and a word of it the lower half; the upper half is anything, as products do not see it.
+  const hn::RepartitionToWide<WordTag> wide;
+  const auto product = [=](auto a, uint32_t number)
+                           HWY_ATTR { return hn::MulEven(hn::BitCast(d, a), hn::Set(d, number)); };
+  constexpr bool split = std::is_same_v<T, Bfloat16>;  // into even and odd elements
+  auto lane = hn::Iota(wide, 0);
+  if constexpr (!split) {  // even lanes come first when words are interleaved below
+    const auto odd = hn::And(lane, hn::Set(wide, uint64_t{1}));
+    lane = hn::Add(hn::ShiftRight<1>(lane),
+                   hn::And(hn::Sub(hn::Zero(wide), odd), hn::Set(wide, uint64_t{hn::Lanes(wide) / 2})));
+  }
+  auto c0 = hn::Add(lane, hn::Set(wide, uint64_t{channel / 4})), c1 = hn::Set(wide, uint64_t{position});
+  auto c2 = hn::Set(wide, sequence_id), c3 = hn::Set(wide, sequence_id >> 32);
+
+#pragma GCC unroll 10
+  for (size_t round = 0; round < 10; ++round) {
+    const auto p0 = product(c0, 0xD2511F53u), p1 = product(c2, 0xCD9E8D57u);
+    c0 = xor_of(hn::ShiftRight<32>(p1), c1, hn::Set(wide, a.round_keys[2 * round]));
+    c2 = xor_of(hn::ShiftRight<32>(p0), c3, hn::Set(wide, a.round_keys[2 * round + 1]));
+    c1 = p1;
+    c3 = p0;
+  }
+  const auto join = [=](auto low, auto high)
+                        HWY_ATTR { return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(high)), hn::BitCast(d, low)); };
+  if constexpr (split) {
+    return {join(c0, c2), join(c1, c3)};
+  } else {
+    const auto w01 = hn::BitCast(wide, join(c0, c1)), w23 = hn::BitCast(wide, join(c2, c3));
+    return {hn::BitCast(d, hn::InterleaveLower(wide, w01, w23)), hn::BitCast(d, hn::InterleaveUpper(wide, w01, w23))};
+  }
+#endif
+}
+
+template <class T>
+HWY_INLINE void dropout_row(const Dropout& a, uint32_t position, uint64_t sequence_id, const T* x, T* y,
+                            int64_t width) {
   const FloatTag d;
   const WordTag words_tag;
-  constexpr size_t most_lanes = HWY_MAX_BYTES / sizeof(float);
-  HWY_ALIGN uint32_t words[4 * most_lanes];
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t block = 0; block < width; block += 4 * lanes) {
-    philox_lanes(words_tag, key, static_cast<uint32_t>(block / 4), position, sequence_id, words);
-    const uint32_t* from = words;
-    each_vector(d, std::min(4 * lanes, width - block), [=](int64_t i, auto span) HWY_ATTR {
-      const auto word = hn::Load(words_tag, from + i);
+  each_pair(width, [=](int64_t i, auto span) HWY_ATTR {
+    const WordPair words = random_words<T>(a, static_cast<uint32_t>(i), position, sequence_id);
+    const auto keep_or_drop = [=](FloatVector v, Words word) HWY_ATTR {
       // An unsigned word below the threshold, with operations that every instruction set has.
-      const auto kept = hn::Eq(hn::Max(word, hn::Set(words_tag, threshold)), word);
-      const auto v = hn::Mul(load(d, x + block + i, span), hn::Set(d, scale));
-      store(d, hn::IfThenElseZero(hn::RebindMask(d, kept), v), y + block + i, span);
-    });
-  }
+      const auto kept = hn::Eq(hn::Max(word, hn::Set(words_tag, a.threshold)), word);
+      return hn::IfThenElseZero(hn::RebindMask(d, kept), hn::Mul(v, hn::Set(d, a.scale)));
+    };
+    const Pair v = load_pair(x + i, span);
+    store_pair({keep_or_drop(v.first, words.first), keep_or_drop(v.second, words.second)}, y + i, span);
+  });
+}
+
+/// Rows [begin, end), each one position of a sequence.
+void dropout(DType type, const Dropout& dropout, const int64_t* sequence_ids, int64_t sequence, const void* x, void* y,
+             int64_t width, int64_t begin, int64_t end) {
+  const Dropout a = dropout;
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    for (int64_t row = begin; row < end; ++row)
+      dropout_row(a, static_cast<uint32_t>(row % sequence), static_cast<uint64_t>(sequence_ids[row / sequence]),
+                  static_cast<const T*>(x) + row * width, static_cast<T*>(y) + row * width, width);
+  });
 }
 
 }  // namespace strata::device::cpu::HWY_NAMESPACE
@@ -100,31 +131,24 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace strata::device::cpu {
 
-HWY_EXPORT(add2);
-HWY_EXPORT(add3);
-HWY_EXPORT(dropout_row);
+HWY_EXPORT(add);
+HWY_EXPORT(dropout);
 
 namespace {
 
-constexpr int64_t least = 4096;  // elements a thread must have for another one to pay
-
 std::unique_ptr<Kernel> make_add(const ops::Op& op, Tensors tensors, int threads) {
   check_operands(op, 2, 3, 1, 1);
-  const int64_t count = output(op, tensors, 0).shape.elements();
+  const ops::Tensor& y = output(op, tensors, 0);
+  const int64_t count = y.shape.elements();
   for (size_t i = 0; i < op.in.size(); ++i) STRATA_CHECK(input(op, tensors, i).shape.elements() == count);
+  const DType type = y.dtype;
   const bool three = op.in.size() == 3;
-  const auto two_terms = HWY_DYNAMIC_DISPATCH(add2);
-  const auto three_terms = HWY_DYNAMIC_DISPATCH(add3);
+  const auto function = HWY_DYNAMIC_DISPATCH(add);
   return make_kernel([=](Operands operands, const Launch&) {
-    const float *a = pointer<const float>(operands[0]), *b = pointer<const float>(operands[1]);
-    const float* c = three ? pointer<const float>(operands[2]) : nullptr;
-    float* y = pointer<float>(operands[three ? 3 : 2]);
-    parallel_for(threads, count, least, [=](int64_t begin, int64_t end) {
-      if (three)
-        three_terms(a + begin, b + begin, c + begin, y + begin, end - begin);
-      else
-        two_terms(a + begin, b + begin, y + begin, end - begin);
-    });
+    const void *a = pointer<const void>(operands[0]), *b = pointer<const void>(operands[1]);
+    const void* c = three ? pointer<const void>(operands[2]) : nullptr;
+    void* sum = pointer<void>(operands[three ? 3 : 2]);
+    for_elements(threads, count, [=](int64_t begin, int64_t end) { function(type, a, b, c, sum, begin, end); });
   });
 }
 
@@ -140,20 +164,19 @@ std::unique_ptr<Kernel> make_dropout(const ops::Op& op, Tensors tensors, int thr
   const double probability = a.probability;
   const auto threshold = static_cast<uint32_t>(std::min(std::round(probability * 0x1p32), 0x1p32 - 1));
   const auto scale = static_cast<float>(1 / (1 - probability));
+  const DType type = input(op, tensors, 0).dtype;
   const int64_t sequence = a.sequence;
   const uint64_t site = a.site;
-  const auto function = HWY_DYNAMIC_DISPATCH(dropout_row);
+  const auto function = HWY_DYNAMIC_DISPATCH(dropout);
   return make_kernel([=](Operands operands, const Launch& launch) {
-    const float* x = pointer<const float>(operands[0]);
+    const void* x = pointer<const void>(operands[0]);
     const int64_t* sequence_ids = pointer<const int64_t>(operands[1]);
     const auto& inputs = *pointer<const ops::StepInputs>(operands[2]);
-    float* y = pointer<float>(operands[3]);
+    void* y = pointer<void>(operands[3]);
     const Random4 mixed = philox(inputs.seed, inputs.step, uint64_t{static_cast<uint32_t>(launch.unit)} << 32 | site);
-    const uint64_t key = uint64_t{mixed[1]} << 32 | mixed[0];
-    parallel_for(threads, rows.count, divide_up(least / 4, rows.width), [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        function(x + row * rows.width, y + row * rows.width, rows.width, key, static_cast<uint32_t>(row % sequence),
-                 static_cast<uint64_t>(sequence_ids[row / sequence]), threshold, scale);
+    const Dropout shared(uint64_t{mixed[1]} << 32 | mixed[0], threshold, scale);
+    for_rows(threads, rows, [=](int64_t begin, int64_t end) {
+      function(type, shared, sequence_ids, sequence, x, y, rows.width, begin, end);
     });
   });
 }
@@ -163,7 +186,7 @@ std::unique_ptr<Kernel> make_fill_zero(const ops::Op& op, Tensors tensors, int t
   const int64_t bytes = output(op, tensors, 0).bytes();
   return make_kernel([=](Operands operands, const Launch&) {
     char* y = pointer<char>(operands[0]);
-    parallel_for(threads, bytes, 4 * least,
+    for_elements(threads, bytes,
                  [=](int64_t begin, int64_t end) { std::memset(y + begin, 0, static_cast<size_t>(end - begin)); });
   });
 }

@@ -9,16 +9,46 @@
 #include <cstring>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-void add_rows(const float* a, const float* b, float* y, int64_t count) {
+/// y = a + b.
+void add_rows(DType type, const void* a, const void* b, void* y, int64_t count) {
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    map(
+        count, static_cast<T*>(y), [](Pair u, Pair v) HWY_ATTR { return Add(u, v); }, static_cast<const T*>(a),
+        static_cast<const T*>(b));
+  });
+}
+
+template <class T>
+HWY_INLINE void sum_row(const T* dy, int64_t width, const int32_t* next, int32_t first, float* to, bool accumulate,
+                        int64_t columns) {
   const FloatTag d;
-  each_vector(d, count, [=](int64_t i, auto span) HWY_ATTR {
-    store(d, hn::Add(load(d, a + i, span), load(d, b + i, span)), y + i, span);
+  each_vector(d, columns, [=](int64_t i, auto span) HWY_ATTR {
+    auto sum = accumulate ? load(d, to + i, span) : hn::Zero(d);
+    for (int32_t t = first; t >= 0; t = next[t]) sum = hn::Add(sum, load(d, dy + t * width + i, span));
+    store(d, sum, to + i, span);
+  });
+}
+
+/// Columns [begin, end) of a table's gradient: to each row the rows of dy are added that `first` and `next` list for it,
+/// in order; -1 ends a list.
+void sum_rows(DType type, const void* dy, const int32_t* first, const int32_t* next, float* table, int64_t rows,
+              int64_t width, bool accumulate, int64_t begin, int64_t end) {
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    for (int64_t row = 0; row < rows; ++row) {
+      float* to = table + row * width + begin;
+      if (first[row] >= 0)
+        sum_row(static_cast<const T*>(dy) + begin, width, next, first[row], to, accumulate, end - begin);
+      else if (!accumulate)
+        std::memset(to, 0, static_cast<size_t>(end - begin) * sizeof(float));
+    }
   });
 }
 
@@ -29,10 +59,9 @@ HWY_AFTER_NAMESPACE();
 namespace strata::device::cpu {
 
 HWY_EXPORT(add_rows);
+HWY_EXPORT(sum_rows);
 
 namespace {
-
-constexpr int64_t least = 4096;  // elements a thread must have for another one to pay
 
 void check_tokens(const int32_t* tokens, int64_t count, int64_t vocab) {
   for (int64_t t = 0; t < count; ++t)
@@ -57,36 +86,37 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
     STRATA_CHECK(rows_of(input(op, tensors, 2)).width == width);
     STRATA_CHECK(cached || (sequence >= 1 && sequence <= limit));
   }
+  const DType type = output(op, tensors, 0).dtype;
   const auto add = HWY_DYNAMIC_DISPATCH(add_rows);
   return make_kernel([=](Operands operands, const Launch&) {
     size_t next = 0;
     const int32_t* tokens = pointer<const int32_t>(operands[next++]);
-    const float* table = pointer<const float>(operands[next++]);
-    const float* positions = positioned ? pointer<const float>(operands[next++]) : nullptr;
+    const char* table = pointer<const char>(operands[next++]);
+    const char* positions = positioned ? pointer<const char>(operands[next++]) : nullptr;
     const Positions real =
         cached ? new_positions(*pointer<const ops::StepInputs>(operands[next++]), count, limit) : Positions{0, count};
-    float* y = pointer<float>(operands[next++]);
+    char* y = pointer<char>(operands[next++]);
     check_tokens(tokens, real.count, table_rows.count);
-    parallel_for(threads, count, divide_up(least, width), [=](int64_t begin, int64_t end) {
-      const size_t bytes = static_cast<size_t>(width) * sizeof(float);
+    for_rows(threads, {count, width}, [=](int64_t begin, int64_t end) {
+      const int64_t bytes = width * size_of(type);
       for (int64_t t = begin; t < end; ++t) {
-        float* out = y + t * width;
+        char* out = y + t * bytes;
         if (t >= real.count) {
-          std::memset(out, 0, bytes);
+          std::memset(out, 0, static_cast<size_t>(bytes));
           continue;
         }
-        const float* row = table + tokens[t] * width;
+        const char* row = table + tokens[t] * bytes;
         const int64_t position = cached ? real.first + t : positioned ? t % sequence : 0;
         if (positioned)
-          add(row, positions + position * width, out, width);
+          add(type, row, positions + position * bytes, out, width);
         else
-          std::memcpy(out, row, bytes);
+          std::memcpy(out, row, static_cast<size_t>(bytes));
       }
     });
   });
 }
 
-/// Every element of a table is summed by one thread, over tokens in order.
+/// Every element of a table is summed by one thread, over tokens in order, and written once.
 std::unique_ptr<Kernel> make_backward(const ops::Op& op, Tensors tensors, int threads) {
   check_operands(op, 2, 2, 1, 2);
   const Rows rows = rows_of(input(op, tensors, 0)), table_rows = rows_of(output(op, tensors, 0));
@@ -97,39 +127,40 @@ std::unique_ptr<Kernel> make_backward(const ops::Op& op, Tensors tensors, int th
   STRATA_CHECK(table_rows.width == width);
   if (positioned)
     STRATA_CHECK(rows_of(output(op, tensors, 1)).width == width && sequence >= 1 && sequence <= position_rows);
-  const auto add = HWY_DYNAMIC_DISPATCH(add_rows);
+  STRATA_CHECK(op.workspace >= 0, "{} needs a workspace", ops::name_of(op.kind));
+  const DType type = input(op, tensors, 0).dtype;
+  const auto sum = HWY_DYNAMIC_DISPATCH(sum_rows);
   return make_kernel([=](Operands operands, const Launch&) {
-    const float* dy = pointer<const float>(operands[0]);
-    const int32_t* tokens = pointer<const int32_t>(operands[1]);
-    float* dtable = pointer<float>(operands[2]);
-    float* dpositions = positioned ? pointer<float>(operands[3]) : nullptr;
+    size_t at = 0;
+    const void* dy = pointer<const void>(operands[at++]);
+    const int32_t* tokens = pointer<const int32_t>(operands[at++]);
+    float* dtable = pointer<float>(operands[at++]);
+    float* dpositions = positioned ? pointer<float>(operands[at++]) : nullptr;
+    int32_t* first = pointer<int32_t>(operands[at++]);  // token of the micro-batch that first has this id
+    int32_t* next = first + std::max(table_rows.count, position_rows);  // and the next one that has a token's id
     check_tokens(tokens, rows.count, table_rows.count);
-    const auto clear = [=](float* table, int64_t count) {
-      parallel_for(threads, count, divide_up(least, width), [=](int64_t begin, int64_t end) {
-        std::memset(table + begin * width, 0, static_cast<size_t>((end - begin) * width) * sizeof(float));
-      });
-    };
-    if (!accumulate) clear(dtable, table_rows.count);
     // A thread owns columns, in blocks of a cache line.
-    constexpr int64_t block = 16;
-    parallel_for(threads, divide_up(width, block), divide_up(least, rows.count * block),
-                 [=](int64_t begin, int64_t end) {
-                   const int64_t column = begin * block, columns = std::min(end * block, width) - column;
-                   for (int64_t t = 0; t < rows.count; ++t) {
-                     float* to = dtable + tokens[t] * width + column;
-                     add(to, dy + t * width + column, to, columns);
-                   }
-                 });
+    const auto add_to = [=](float* table, int64_t table_count) {
+      constexpr int64_t block = 16;
+      for_rows(threads, {divide_up(width, block), block * (rows.count + (accumulate ? 0 : table_count))},
+               [=](int64_t begin, int64_t end) {
+                 sum(type, dy, first, next, table, table_count, width, accumulate, begin * block,
+                     std::min(end * block, width));
+               });
+    };
+    const auto list = [=](int64_t table_count, const auto& row_of) {
+      std::fill_n(first, table_count, -1);
+      for (int64_t t = rows.count - 1; t >= 0; --t) {
+        int32_t& head = first[row_of(t)];
+        next[t] = head;
+        head = static_cast<int32_t>(t);
+      }
+    };
+    list(table_rows.count, [=](int64_t t) { return tokens[t]; });
+    add_to(dtable, table_rows.count);
     if (!positioned) return;
-    if (!accumulate) clear(dpositions, position_rows);
-    parallel_for(threads, std::min(sequence, rows.count), divide_up(least, rows.count / sequence * width + 1),
-                 [=](int64_t begin, int64_t end) {
-                   for (int64_t position = begin; position < end; ++position)
-                     for (int64_t t = position; t < rows.count; t += sequence) {
-                       float* to = dpositions + position * width;
-                       add(to, dy + t * width, to, width);
-                     }
-                 });
+    list(position_rows, [=](int64_t t) { return t % sequence; });
+    add_to(dpositions, position_rows);
   });
 }
 

@@ -1,14 +1,9 @@
 // linear, linear_backward_input, linear_backward_weight: matrix products by oneDNN on plain row-major operands, and
 // kernels of our own for a handful of rows (generation) and for the bias gradient.
 //
-// Operands are never reordered. Products are cut where that was measured to help: wide results of the backward products
-// into ranges of columns, a long sum of linear_backward_input into pieces that are added in order.
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "device/cpu/gemm.cpp"
-#include <hwy/foreach_target.h>
-// After foreach_target.h:
-#include <hwy/highway.h>
-
+// Operands are never reordered. Products are cut where that was measured to help: results into ranges of columns, a long
+// sum of linear_backward_input into pieces that are added in order. A type that the
+// library does not multiply on this CPU (fp16; bf16 without AVX-512 BF16) goes through fp32 in the workspace.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -17,144 +12,12 @@
 #include <vector>
 
 #include "core/allocations.h"
+#include "device/cpu/gemm_vectors.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/onednn.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/vectors-inl.h"
 
-HWY_BEFORE_NAMESPACE();
-namespace strata::device::cpu::HWY_NAMESPACE {
-
-HWY_INLINE void put_dot(FloatTag d, FloatVector sum, const float* bias, float* y) {
-  *y = hn::GetLane(hn::SumOfLanes(d, sum)) + (bias != nullptr ? *bias : 0.0f);
-}
-
-/// One vector of each of one or two rows of x times that of each of one or four rows of w.
-template <int kRows, int kColumns, class Span>
-HWY_INLINE void dots_step(const float* x, const float* w, int64_t inner, Span span, FloatVector& s00, FloatVector& s01,
-                          FloatVector& s02, FloatVector& s03, FloatVector& s10, FloatVector& s11, FloatVector& s12,
-                          FloatVector& s13) {
-  const FloatTag d;
-  const auto x0 = load(d, x, span);
-  const auto x1 = kRows > 1 ? load(d, x + inner, span) : x0;
-  const auto w0 = load(d, w, span);
-  s00 = hn::MulAdd(x0, w0, s00);
-  if constexpr (kRows > 1) s10 = hn::MulAdd(x1, w0, s10);
-  if constexpr (kColumns > 1) {
-    const auto w1 = load(d, w + inner, span), w2 = load(d, w + 2 * inner, span), w3 = load(d, w + 3 * inner, span);
-    s01 = hn::MulAdd(x0, w1, s01);
-    s02 = hn::MulAdd(x0, w2, s02);
-    s03 = hn::MulAdd(x0, w3, s03);
-    if constexpr (kRows > 1) {
-      s11 = hn::MulAdd(x1, w1, s11);
-      s12 = hn::MulAdd(x1, w2, s12);
-      s13 = hn::MulAdd(x1, w3, s13);
-    }
-  }
-}
-
-/// y[r][c] = x[r] . w[c] (+ bias[c]) for one or two rows r and one or four columns c. An element's bits do not depend on
-/// how many of either there are.
-template <int kRows, int kColumns>
-HWY_INLINE void dots(const float* x, const float* w, const float* bias, float* y, int64_t inner, int64_t outer) {
-  const FloatTag d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  auto s00 = hn::Zero(d), s01 = s00, s02 = s00, s03 = s00, s10 = s00, s11 = s00, s12 = s00, s13 = s00;
-  int64_t i = 0;
-  for (; i + lanes <= inner; i += lanes)
-    dots_step<kRows, kColumns>(x + i, w + i, inner, Whole{}, s00, s01, s02, s03, s10, s11, s12, s13);
-  if (i < inner)
-    dots_step<kRows, kColumns>(x + i, w + i, inner, Part{static_cast<size_t>(inner - i)}, s00, s01, s02, s03, s10, s11,
-                               s12, s13);
-  const float* second = bias != nullptr && kColumns > 1 ? bias + 1 : bias;
-  put_dot(d, s00, bias, y);
-  if constexpr (kRows > 1) put_dot(d, s10, bias, y + outer);
-  if constexpr (kColumns > 1) {
-    const auto next = [&](int64_t n) { return second != nullptr ? second + n : nullptr; };
-    put_dot(d, s01, next(0), y + 1);
-    put_dot(d, s02, next(1), y + 2);
-    put_dot(d, s03, next(2), y + 3);
-    if constexpr (kRows > 1) {
-      put_dot(d, s11, next(0), y + outer + 1);
-      put_dot(d, s12, next(1), y + outer + 2);
-      put_dot(d, s13, next(2), y + outer + 3);
-    }
-  }
-}
-
-/// Columns [begin, end) of y = x w^T + bias, for few rows: w is read once, four of its rows at a time.
-void linear_few_rows(const float* x, const float* w, const float* bias, float* y, int64_t rows, int64_t inner,
-                     int64_t outer, int64_t begin, int64_t end) {
-  for (int64_t c = begin; c < end;) {
-    const bool four = c + 4 <= end;
-    const float* b = bias != nullptr ? bias + c : nullptr;
-    for (int64_t r = 0; r < rows;) {
-      const bool two = r + 2 <= rows;
-      const float *from = x + r * inner, *weights = w + c * inner;
-      float* to = y + r * outer + c;
-      if (two && four)
-        dots<2, 4>(from, weights, b, to, inner, outer);
-      else if (two)
-        dots<2, 1>(from, weights, b, to, inner, outer);
-      else if (four)
-        dots<1, 4>(from, weights, b, to, inner, outer);
-      else
-        dots<1, 1>(from, weights, b, to, inner, outer);
-      r += two ? 2 : 1;
-    }
-    c += four ? 4 : 1;
-  }
-}
-
-/// Rows of which a column's sum is taken before it joins the total: keeps rounding errors of long columns small.
-constexpr int64_t sum_chunk = 64;
-/// Columns that are summed together.
-constexpr int64_t sum_columns = 256;
-
-/// sum[c] (+)= x[0][c] + x[1][c] + ... for c < width <= sum_columns; the order does not depend on width or lanes.
-void column_sums(const float* x, int64_t rows, int64_t stride, int64_t width, bool accumulate, float* sum) {
-  const FloatTag d;
-  HWY_ALIGN float total[sum_columns] = {};
-  for (int64_t begin = 0; begin < rows; begin += sum_chunk) {
-    const int64_t end = std::min(begin + sum_chunk, rows);
-    HWY_ALIGN float chunk[sum_columns] = {};
-    float* partial = chunk;
-    int64_t row = begin;
-    for (; row + 4 <= end; row += 4) {
-      const float *x0 = x + row * stride, *x1 = x0 + stride, *x2 = x1 + stride, *x3 = x2 + stride;
-      each_vector(d, width, [=](int64_t c, auto span) HWY_ATTR {
-        const auto low = hn::Add(load(d, x0 + c, span), load(d, x1 + c, span));
-        const auto high = hn::Add(load(d, x2 + c, span), load(d, x3 + c, span));
-        store(d, hn::Add(load(d, partial + c, span), hn::Add(low, high)), partial + c, span);
-      });
-    }
-    for (; row < end; ++row) {
-      const float* x0 = x + row * stride;
-      each_vector(d, width, [=](int64_t c, auto span) HWY_ATTR {
-        store(d, hn::Add(load(d, partial + c, span), load(d, x0 + c, span)), partial + c, span);
-      });
-    }
-    float* whole = total;
-    each_vector(d, width, [=](int64_t c, auto span) HWY_ATTR {
-      store(d, hn::Add(load(d, whole + c, span), load(d, partial + c, span)), whole + c, span);
-    });
-  }
-  const float* whole = total;
-  each_vector(d, width, [=](int64_t c, auto span) HWY_ATTR {
-    auto v = load(d, whole + c, span);
-    if (accumulate) v = hn::Add(load(d, sum + c, span), v);
-    store(d, v, sum + c, span);
-  });
-}
-
-}  // namespace strata::device::cpu::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
 namespace strata::device::cpu {
-
-HWY_EXPORT(linear_few_rows);
-HWY_EXPORT(column_sums);
 
 namespace {
 
@@ -164,7 +27,7 @@ using onednn::Matrix;
 constexpr int64_t few_rows = 4;
 /// A sum over more than this many rows of w misses the translation look-aside buffer: its rows lie on a page each.
 constexpr int64_t longest_sum = 1152;
-/// Columns of a result of a backward product that are computed at a time.
+/// Columns of a result that are computed at a time; of a narrower one in 16 bits, half of them.
 constexpr int64_t widest_result = 1536;
 
 /// Products that together make one operation, planned and, for running, built.
@@ -172,7 +35,8 @@ class Products {
  public:
   explicit Products(int threads) : threads_(threads) {}
 
-  /// Adds c (+)= a b (+ bias), where a, b and c lie at these offsets (elements) in the operands of run().
+  /// Adds c (+)= a b (+ bias), where a, b and c lie at these offsets (elements) in the operands of run(); the bias begins
+  /// where c's first row does.
   void add(const Matrix& a, const Matrix& b, const Matrix& c, std::optional<DType> bias, bool accumulate,
            int64_t from_a, int64_t from_b, int64_t to_c) {
     const Shape shape{a.rows, a.columns, b.columns, accumulate};
@@ -184,7 +48,8 @@ class Products {
       plans_.push_back(onednn::plan_product(a, b, c, bias, accumulate));
       scratch_bytes_ = std::max(scratch_bytes_, onednn::scratch_bytes(plans_.back()));
     }
-    calls_.push_back({plan, from_a * size_of(a.dtype), from_b * size_of(b.dtype), to_c * size_of(c.dtype)});
+    calls_.push_back({plan, from_a * size_of(a.dtype), from_b * size_of(b.dtype), to_c * size_of(c.dtype),
+                      bias ? to_c * size_of(*bias) : 0});
     bias_ = bias.has_value();
   }
 
@@ -198,7 +63,7 @@ class Products {
   void run(Address a, Address b, Address bias, Address c, Address scratch) {
     const onednn::ThreadScope scope(threads_);
     for (const Call& call : calls_)
-      built_[call.plan].run(a + call.from_a, b + call.from_b, bias, c + call.to_c, scratch, bias_);
+      built_[call.plan].run(a + call.from_a, b + call.from_b, bias + call.from_bias, c + call.to_c, scratch, bias_);
   }
 
  private:
@@ -209,7 +74,7 @@ class Products {
   };
   struct Call {
     size_t plan;
-    int64_t from_a, from_b, to_c;
+    int64_t from_a, from_b, to_c, from_bias;
   };
   /// A primitive with its arguments bound to memories whose addresses are set at each run.
   class Built {
@@ -266,12 +131,27 @@ std::vector<std::pair<int64_t, int64_t>> pieces(int64_t count, int64_t most) {
 /// The shapes of one operation: `rows` tokens, w of `outer` x `inner`.
 struct Linear {
   int64_t rows = 0, inner = 0, outer = 0;
-  DType tokens = DType::f32, weights = DType::f32, gradients = DType::f32;
+  DType compute = DType::f32;  ///< of x, w, the bias, y and their gradients but those of w and the bias, which are f32
   bool bias = false;
 };
 
 Matrix row_major(int64_t rows, int64_t columns, int64_t stride, DType dtype) {
   return {rows, columns, stride, 1, dtype};
+}
+
+/// The type in which a product is computed.
+DType product_type(DType compute) { return onednn::multiplies(compute) ? compute : DType::f32; }
+
+void check_types(const ops::Op& op, Tensors tensors, std::initializer_list<const ops::Tensor*> alike) {
+  const DType compute = (*alike.begin())->dtype;
+  STRATA_CHECK(compute == DType::f32 || compute == DType::bf16 || compute == DType::f16, "{} of {}",
+               ops::name_of(op.kind), name_of(compute));
+  for (const ops::Tensor* tensor : alike)
+    STRATA_CHECK(tensor->dtype == compute, "{} of {}: {} is {}", ops::name_of(op.kind), name_of(compute), tensor->name,
+                 name_of(tensor->dtype));
+  if (op.kind == ops::Kind::linear_backward_weight)
+    for (int out : op.out)
+      STRATA_CHECK(tensors[static_cast<size_t>(out)].dtype == DType::f32, "{}", tensors[static_cast<size_t>(out)].name);
 }
 
 Linear forward_of(const ops::Op& op, Tensors tensors) {
@@ -280,8 +160,10 @@ Linear forward_of(const ops::Op& op, Tensors tensors) {
   const Rows rx = rows_of(x), rw = rows_of(w), ry = rows_of(y);
   STRATA_CHECK(rx.width == rw.width && ry == (Rows{rx.count, rw.count}), "{} = {} {}^T", y.name, x.name, w.name);
   const bool bias = op.in.size() == 3;
-  if (bias) STRATA_CHECK(input(op, tensors, 2).shape.elements() == rw.count, "{}", input(op, tensors, 2).name);
-  return {rx.count, rw.width, rw.count, x.dtype, w.dtype, y.dtype, bias};
+  const ops::Tensor& b = input(op, tensors, op.in.size() - 1);
+  if (bias) STRATA_CHECK(b.shape.elements() == rw.count, "{}", b.name);
+  check_types(op, tensors, {&x, &w, &b, &y});
+  return {rx.count, rw.width, rw.count, x.dtype, bias};
 }
 
 Linear backward_input_of(const ops::Op& op, Tensors tensors) {
@@ -289,11 +171,10 @@ Linear backward_input_of(const ops::Op& op, Tensors tensors) {
   const ops::Tensor &dy = input(op, tensors, 0), &w = input(op, tensors, 1), &dx = output(op, tensors, 0);
   const Rows rdy = rows_of(dy), rw = rows_of(w), rdx = rows_of(dx);
   STRATA_CHECK(rdy.width == rw.count && rdx == (Rows{rdy.count, rw.width}), "{} = {} {}", dx.name, dy.name, w.name);
-  if (op.in.size() == 3) {
-    const ops::Tensor& addend = input(op, tensors, 2);
-    STRATA_CHECK(rows_of(addend) == rdx && addend.dtype == dx.dtype, "{}", addend.name);
-  }
-  return {rdx.count, rw.width, rw.count, dx.dtype, w.dtype, dy.dtype, false};
+  const ops::Tensor& last = input(op, tensors, op.in.size() - 1);
+  if (op.in.size() == 3) STRATA_CHECK(rows_of(last) == rdx, "{}", last.name);
+  check_types(op, tensors, {&dy, &w, &last, &dx});
+  return {rdx.count, rw.width, rw.count, dx.dtype, false};
 }
 
 Linear backward_weight_of(const ops::Op& op, Tensors tensors) {
@@ -303,52 +184,130 @@ Linear backward_weight_of(const ops::Op& op, Tensors tensors) {
   STRATA_CHECK(rdy.count == rx.count && rdw == (Rows{rdy.width, rx.width}), "{} = {}^T {}", dw.name, dy.name, x.name);
   const bool bias = op.out.size() == 2;
   if (bias) STRATA_CHECK(output(op, tensors, 1).shape.elements() == rdy.width, "{}", output(op, tensors, 1).name);
-  return {rx.count, rx.width, rdy.width, x.dtype, dw.dtype, dy.dtype, bias};
+  check_types(op, tensors, {&dy, &x});
+  return {rx.count, rx.width, rdy.width, x.dtype, bias};
 }
 
-void check_workspace(const ops::Op& op, Tensors tensors, int64_t bytes) {
-  STRATA_CHECK(bytes == 0 || (op.workspace >= 0 && tensors[static_cast<size_t>(op.workspace)].bytes() >= bytes),
-               "{} wants a workspace of {} bytes", ops::name_of(op.kind), bytes);
-}
+bool by_dots(const Linear& l) { return l.rows <= few_rows; }
 
-bool by_dots(const Linear& l) { return l.rows <= few_rows && l.tokens == DType::f32 && l.weights == DType::f32; }
+/// Ranges of the columns of a result.
+std::vector<std::pair<int64_t, int64_t>> column_ranges(int64_t columns, DType type) {
+  const bool halve = type != DType::f32 && columns > 512 && columns <= widest_result;
+  return pieces(columns, halve ? round_up(divide_up(columns, 2), 64) : widest_result);
+}
 
 /// y = x w^T + b
 Products forward_products(const Linear& l, int threads) {
+  const DType type = product_type(l.compute);
   Products products(threads);
-  products.add(row_major(l.rows, l.inner, l.inner, l.tokens),
-               row_major(l.outer, l.inner, l.inner, l.weights).transposed(),
-               row_major(l.rows, l.outer, l.outer, l.gradients), l.bias ? std::optional(l.weights) : std::nullopt,
-               false, 0, 0, 0);
+  for (const auto& [begin, end] : column_ranges(l.outer, type))
+    products.add(row_major(l.rows, l.inner, l.inner, type), row_major(end - begin, l.inner, l.inner, type).transposed(),
+                 row_major(l.rows, end - begin, l.outer, type), l.bias ? std::optional(type) : std::nullopt, false, 0,
+                 begin * l.inner, begin);
   return products;
 }
 
-/// dx (+)= dy w: a wide result in ranges of columns, else a long sum in pieces.
+/// dx (+)= dy w: in ranges of columns, or its sum in pieces.
 Products backward_input_products(const Linear& l, bool add, int threads) {
+  const DType type = product_type(l.compute);
   Products products(threads);
   const auto part = [&](int64_t from, int64_t to, int64_t left, int64_t right, bool sum) {
-    products.add(
-        row_major(l.rows, to - from, l.outer, l.gradients), row_major(to - from, right - left, l.inner, l.weights),
-        row_major(l.rows, right - left, l.inner, l.tokens), std::nullopt, sum, from, from * l.inner + left, left);
+    products.add(row_major(l.rows, to - from, l.outer, type), row_major(to - from, right - left, l.inner, type),
+                 row_major(l.rows, right - left, l.inner, type), std::nullopt, sum, from, from * l.inner + left, left);
   };
-  if (l.inner > widest_result) {
-    for (const auto& [left, right] : pieces(l.inner, widest_result)) part(0, l.outer, left, right, add);
-    return products;
-  }
-  // A result that is stored in fewer bits must not be rounded between pieces.
-  for (const auto& [from, to] : pieces(l.outer, l.tokens == DType::f32 ? longest_sum : l.outer))
-    part(from, to, 0, l.inner, add || from > 0);
+  // A result that is stored in fewer bits must not be rounded between pieces of its sum.
+  if (l.inner > widest_result || type != DType::f32)
+    for (const auto& [left, right] : column_ranges(l.inner, type)) part(0, l.outer, left, right, add);
+  else
+    for (const auto& [from, to] : pieces(l.outer, longest_sum)) part(from, to, 0, l.inner, add || from > 0);
   return products;
 }
 
 /// dw (+)= dy^T x
 Products backward_weight_products(const Linear& l, bool accumulate, int threads) {
+  const DType type = product_type(l.compute);
   Products products(threads);
-  for (const auto& [begin, end] : pieces(l.inner, widest_result))
-    products.add(row_major(l.rows, l.outer, l.outer, l.gradients).transposed(),
-                 row_major(l.rows, end - begin, l.inner, l.tokens), row_major(l.outer, end - begin, l.inner, l.weights),
-                 std::nullopt, accumulate, 0, begin, begin);
+  for (const auto& [begin, end] : column_ranges(l.inner, type))
+    products.add(row_major(l.rows, l.outer, l.outer, type).transposed(), row_major(l.rows, end - begin, l.inner, type),
+                 row_major(l.outer, end - begin, l.inner, DType::f32), std::nullopt, accumulate, 0, begin, begin);
   return products;
+}
+
+/// The way through fp32: operands of another type are widened into the workspace before a product, its result is
+/// narrowed after it. The library's own scratch lies behind them.
+class Detour {
+ public:
+  Detour(DType compute, int threads) : compute_(compute), threads_(threads) {}
+
+  bool taken() const { return product_type(compute_) != compute_; }
+  void widens(size_t operand, int64_t elements) { parts_.push_back(take(operand, elements)); }
+  void narrows(size_t operand, int64_t elements) { result_ = take(operand, elements); }
+  int64_t bytes() const { return taken() ? bytes_ : 0; }
+
+  /// Where the product finds an operand, or leaves its result.
+  Address place(size_t operand, Operands operands, Address workspace) const {
+    if (!taken()) return operands[operand];
+    for (const Part& part : parts_)
+      if (part.operand == operand) return workspace + part.offset;
+    return result_.elements > 0 && result_.operand == operand ? workspace + result_.offset : operands[operand];
+  }
+  void enter(Operands operands, Address workspace) const {
+    if (!taken()) return;
+    const Widen convert = widen(compute_);
+    for (const Part& part : parts_)
+      parallel_for(threads_, part.elements, 1 << 14, [&](int64_t begin, int64_t end) {
+        convert(pointer<const void>(operands[part.operand]), pointer<float>(workspace + part.offset), begin, end);
+      });
+  }
+  /// `addend`: null, or what joins the result.
+  void leave(Operands operands, Address workspace, Address addend) const {
+    if (!taken() || result_.elements == 0) return;
+    const Narrow convert = narrow(compute_);
+    parallel_for(threads_, result_.elements, 1 << 14, [&](int64_t begin, int64_t end) {
+      convert(pointer<const float>(workspace + result_.offset), pointer<const void>(addend),
+              pointer<void>(operands[result_.operand]), begin, end);
+    });
+  }
+
+ private:
+  struct Part {
+    size_t operand = 0;
+    int64_t elements = 0, offset = 0;
+  };
+  Part take(size_t operand, int64_t elements) {
+    const Part part{operand, elements, bytes_};
+    bytes_ += round_up(elements * size_of(DType::f32), alignment);
+    return part;
+  }
+  DType compute_;
+  int threads_;
+  std::vector<Part> parts_;
+  Part result_;
+  int64_t bytes_ = 0;
+};
+
+Detour forward_detour(const Linear& l, int threads) {
+  Detour detour(l.compute, threads);
+  detour.widens(0, l.rows * l.inner);
+  detour.widens(1, l.outer * l.inner);
+  if (l.bias) detour.widens(2, l.outer);
+  detour.narrows(l.bias ? 3 : 2, l.rows * l.outer);
+  return detour;
+}
+
+Detour backward_input_detour(const Linear& l, bool add, int threads) {
+  Detour detour(l.compute, threads);
+  detour.widens(0, l.rows * l.outer);
+  detour.widens(1, l.outer * l.inner);
+  detour.narrows(add ? 3 : 2, l.rows * l.inner);
+  return detour;
+}
+
+Detour backward_weight_detour(const Linear& l, int threads) {
+  Detour detour(l.compute, threads);
+  detour.widens(0, l.rows * l.outer);
+  detour.widens(1, l.rows * l.inner);
+  return detour;
 }
 
 /// Operand number `index`, or none.
@@ -356,26 +315,52 @@ Address optional_operand(Operands operands, size_t index) {
   return index < operands.size() ? operands[index] : Address();
 }
 
+/// A kernel's products, the way there, and the workspace that both share.
+struct Plan {
+  Products products;
+  Detour detour;
+  int64_t workspace_bytes() const { return detour.bytes() + products.scratch_bytes(); }
+};
+
+Plan forward_plan(const Linear& l, int threads) { return {forward_products(l, threads), forward_detour(l, threads)}; }
+Plan backward_input_plan(const Linear& l, bool add, int threads) {
+  // On the way through fp32 the addend joins when the result is rounded.
+  const bool in_product = add && product_type(l.compute) == l.compute;
+  return {backward_input_products(l, in_product, threads), backward_input_detour(l, add, threads)};
+}
+Plan backward_weight_plan(const Linear& l, bool accumulate, int threads) {
+  return {backward_weight_products(l, accumulate, threads), backward_weight_detour(l, threads)};
+}
+
+void prepare(const ops::Op& op, Tensors tensors, Plan& plan) {
+  const int64_t bytes = plan.workspace_bytes();
+  STRATA_CHECK(bytes == 0 || (op.workspace >= 0 && tensors[static_cast<size_t>(op.workspace)].bytes() >= bytes),
+               "{} wants a workspace of {} bytes", ops::name_of(op.kind), bytes);
+  plan.products.build();
+}
+
 std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int threads) {
   const Linear l = forward_of(op, tensors);
   const size_t y = op.in.size();
   if (by_dots(l)) {
-    const auto function = HWY_DYNAMIC_DISPATCH(linear_few_rows);
+    const LinearFewRows function = linear_few_rows(l.compute);
     return make_kernel([=](Operands operands, const Launch&) {
       // A block's columns are a multiple of four, so that an element's neighbours do not depend on threads.
       parallel_for(threads, divide_up(l.outer, 4), divide_up(4096, l.inner), [=](int64_t begin, int64_t end) {
-        function(pointer<const float>(operands[0]), pointer<const float>(operands[1]),
-                 l.bias ? pointer<const float>(operands[2]) : nullptr, pointer<float>(operands[y]), l.rows, l.inner,
+        function(pointer<const void>(operands[0]), pointer<const void>(operands[1]),
+                 l.bias ? pointer<const void>(operands[2]) : nullptr, pointer<void>(operands[y]), l.rows, l.inner,
                  l.outer, 4 * begin, std::min(4 * end, l.outer));
       });
     });
   }
-  Products products = forward_products(l, threads);
-  check_workspace(op, tensors, products.scratch_bytes());
-  products.build();
-  return make_kernel([=, products = std::move(products)](Operands operands, const Launch&) mutable {
-    products.run(operands[0], operands[1], l.bias ? operands[2] : Address(), operands[y],
-                 optional_operand(operands, y + 1));
+  Plan plan = forward_plan(l, threads);
+  prepare(op, tensors, plan);
+  return make_kernel([=, plan = std::move(plan)](Operands operands, const Launch&) mutable {
+    const Address workspace = optional_operand(operands, y + 1);
+    const auto at = [&](size_t operand) { return plan.detour.place(operand, operands, workspace); };
+    plan.detour.enter(operands, workspace);
+    plan.products.run(at(0), at(1), l.bias ? at(2) : Address(), at(y), workspace + plan.detour.bytes());
+    plan.detour.leave(operands, workspace, Address());
   });
 }
 
@@ -384,18 +369,21 @@ std::unique_ptr<Kernel> make_backward_input(const ops::Op& op, Tensors tensors, 
   const bool add = op.in.size() == 3;
   const size_t dx = op.in.size();
   const int64_t bytes = output(op, tensors, 0).bytes();
-  Products products = backward_input_products(l, add, threads);
-  check_workspace(op, tensors, products.scratch_bytes());
-  products.build();
-  return make_kernel([=, products = std::move(products)](Operands operands, const Launch&) mutable {
-    if (add && operands[2] != operands[dx]) {
+  Plan plan = backward_input_plan(l, add, threads);
+  prepare(op, tensors, plan);
+  return make_kernel([=, plan = std::move(plan)](Operands operands, const Launch&) mutable {
+    const Address workspace = optional_operand(operands, dx + 1);
+    const auto at = [&](size_t operand) { return plan.detour.place(operand, operands, workspace); };
+    if (add && !plan.detour.taken() && operands[2] != operands[dx]) {
       const char* from = pointer<const char>(operands[2]);
       char* to = pointer<char>(operands[dx]);
       parallel_for(threads, bytes, 1 << 16, [=](int64_t begin, int64_t end) {
         std::memcpy(to + begin, from + begin, static_cast<size_t>(end - begin));
       });
     }
-    products.run(operands[0], operands[1], Address(), operands[dx], optional_operand(operands, dx + 1));
+    plan.detour.enter(operands, workspace);
+    plan.products.run(at(0), at(1), Address(), at(dx), workspace + plan.detour.bytes());
+    plan.detour.leave(operands, workspace, add ? operands[2] : Address());
   });
 }
 
@@ -403,19 +391,21 @@ std::unique_ptr<Kernel> make_backward_weight(const ops::Op& op, Tensors tensors,
   const Linear l = backward_weight_of(op, tensors);
   const bool accumulate = op.accumulate;
   const size_t scratch = 2 + op.out.size();
-  Products products = backward_weight_products(l, accumulate, threads);
-  check_workspace(op, tensors, products.scratch_bytes());
-  products.build();
-  const auto sums = HWY_DYNAMIC_DISPATCH(column_sums);
-  constexpr int64_t block = 256;
-  return make_kernel([=, products = std::move(products)](Operands operands, const Launch&) mutable {
-    products.run(operands[0], operands[1], Address(), operands[2], optional_operand(operands, scratch));
+  Plan plan = backward_weight_plan(l, accumulate, threads);
+  prepare(op, tensors, plan);
+  const ColumnSums sums = column_sums(l.compute);
+  constexpr int64_t block = sum_columns;
+  return make_kernel([=, plan = std::move(plan)](Operands operands, const Launch&) mutable {
+    const Address workspace = optional_operand(operands, scratch);
+    const auto at = [&](size_t operand) { return plan.detour.place(operand, operands, workspace); };
+    plan.detour.enter(operands, workspace);
+    plan.products.run(at(0), at(1), Address(), operands[2], workspace + plan.detour.bytes());
     if (!l.bias) return;
-    const float* dy = pointer<const float>(operands[0]);
     float* db = pointer<float>(operands[3]);
     parallel_for(threads, divide_up(l.outer, block), divide_up(16, l.rows), [=](int64_t begin, int64_t end) {
       for (int64_t c = begin * block; c < std::min(end * block, l.outer); c += block)
-        sums(dy + c, l.rows, l.outer, std::min(block, l.outer - c), accumulate, db + c);
+        sums(pointer<const void>(operands[0] + c * size_of(l.compute)), l.rows, l.outer, std::min(block, l.outer - c),
+             accumulate, db + c);
     });
   });
 }
@@ -426,11 +416,11 @@ int64_t linear_workspace(const ops::Op& op, Tensors tensors, int threads) {
   switch (op.kind) {
     case ops::Kind::linear: {
       const Linear l = forward_of(op, tensors);
-      return by_dots(l) ? 0 : forward_products(l, threads).scratch_bytes();
+      return by_dots(l) ? 0 : forward_plan(l, threads).workspace_bytes();
     }
     case ops::Kind::linear_backward_input:
-      return backward_input_products(backward_input_of(op, tensors), op.in.size() == 3, threads).scratch_bytes();
-    default: return backward_weight_products(backward_weight_of(op, tensors), op.accumulate, threads).scratch_bytes();
+      return backward_input_plan(backward_input_of(op, tensors), op.in.size() == 3, threads).workspace_bytes();
+    default: return backward_weight_plan(backward_weight_of(op, tensors), op.accumulate, threads).workspace_bytes();
   }
 }
 
@@ -443,4 +433,3 @@ std::unique_ptr<Kernel> make_linear(const ops::Op& op, Tensors tensors, int thre
 }
 
 }  // namespace strata::device::cpu
-#endif

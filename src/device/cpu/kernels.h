@@ -3,12 +3,14 @@
 // types (STRATA_CHECK: a lowering that breaks the contract of ops/op.h is a bug) and returns a kernel that allocates
 // nothing when run. Results do not depend on `threads` unless a factory says so.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>
 
 #include "core/error.h"
+#include "device/cpu/parallel.h"
 #include "device/device.h"
 #include "ops/op.h"
 
@@ -61,8 +63,22 @@ inline Rows rows_of(const ops::Tensor& tensor) {
   return {shape.elements() / shape[shape.rank - 1], shape[shape.rank - 1]};
 }
 
-/// The kernels below are fp32: every floating-point operand must be (losses, in f64, excepted).
-void check_floats(const ops::Op& op, Tensors tensors);
+/// Checks the types of ops/op.h: activations, their gradients and parameters of one compute type, which is returned;
+/// statistics, tables of angles, gradients of parameters and the optimizer's values f32; losses f64.
+DType check_floats(const ops::Op& op, Tensors tensors);
+
+/// body(begin, end) over elements, or over rows, with more than one thread where each gets enough to pay. Cuts between
+/// elements lie where cache lines begin.
+template <typename Body>
+void for_elements(int threads, int64_t count, const Body& body) {
+  constexpr int64_t piece = 1024;
+  parallel_for(threads, divide_up(count, piece), 4,
+               [&](int64_t begin, int64_t end) { body(begin * piece, std::min(end * piece, count)); });
+}
+template <typename Body>
+void for_rows(int threads, const Rows& rows, const Body& body) {
+  parallel_for(threads, rows.count, divide_up(4096, rows.width), body);
+}
 
 /// Counts of operands, optional ones included.
 void check_operands(const ops::Op& op, size_t least_in, size_t most_in, size_t least_out, size_t most_out);

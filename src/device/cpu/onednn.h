@@ -20,10 +20,19 @@ struct Matrix {
   Matrix transposed() const { return {columns, rows, column_stride, row_stride, dtype}; }
 };
 
-/// The one place that says which element types products take.
+/// The one place that says which element types products take: bf16 where the CPU multiplies it (elsewhere the library
+/// would, if at all, slowly), fp16 never (2.6 has no such product on a CPU).
+inline bool multiplies(DType dtype) {
+  static const bool bf16 = [] {
+    const auto wanted = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_bf16);
+    return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+  }();
+  return dtype == DType::f32 || (dtype == DType::bf16 && bf16);
+}
+
 inline dnnl::memory::data_type data_type(DType dtype) {
-  STRATA_CHECK(dtype == DType::f32, "matrix products of {}", name_of(dtype));
-  return dnnl::memory::data_type::f32;
+  STRATA_CHECK(multiplies(dtype), "matrix products of {}", name_of(dtype));
+  return dtype == DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
 inline dnnl::memory::desc describe(const Matrix& m) {

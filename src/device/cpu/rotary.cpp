@@ -9,24 +9,47 @@
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/rotary.h"
 #include "device/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-/// `heads` heads from x on; `table` is one position's cosines, then its sines. `sign` -1 turns back.
-void rotate(const float* x, float* y, const float* table, int64_t heads, int64_t head_dim, int64_t half, float sign) {
+template <class T>
+HWY_INLINE void rotate_row(const Rotation& a, const float* table, const T* x, T* y) {
   const FloatTag d;
-  for (int64_t head = 0; head < heads; ++head) {
-    const float* in = x + head * head_dim;
-    float* out = y + head * head_dim;
+  const int64_t half = a.half;
+  const float sign = a.sign;
+  for (int64_t head = 0; head < a.heads; ++head) {
+    const T* in = x + head * a.head_dim;
+    T* out = y + head * a.head_dim;
     each_vector(d, half, [=](int64_t i, auto span) HWY_ATTR {
-      const auto a = load(d, in + i, span), b = load(d, in + half + i, span), c = load(d, table + i, span);
+      const auto u = load(d, in + i, span), v = load(d, in + half + i, span), c = load(d, table + i, span);
       const auto s = hn::Mul(load(d, table + half + i, span), hn::Set(d, sign));
-      store(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), out + i, span);
-      store(d, hn::MulAdd(a, s, hn::Mul(b, c)), out + half + i, span);
+      store(d, hn::NegMulAdd(v, s, hn::Mul(u, c)), out + i, span);
+      store(d, hn::MulAdd(u, s, hn::Mul(v, c)), out + half + i, span);
     });
+    if (in != out) std::memcpy(out + 2 * half, in + 2 * half, static_cast<size_t>(a.head_dim - 2 * half) * sizeof(T));
   }
+  const int64_t turned = a.heads * a.head_dim;
+  if (x != y) std::memcpy(y + turned, x + turned, static_cast<size_t>(a.width - turned) * sizeof(T));
+}
+
+/// Rows [begin, end). `table` has for each position its cosines, then its sines.
+void rotate(DType type, const Rotation& rotation, const float* table, const void* x, void* y, int64_t begin,
+            int64_t end) {
+  const Rotation a = rotation;
+  with_storage(type, [=](auto t) HWY_ATTR {
+    using T = decltype(t);
+    for (int64_t row = begin; row < end; ++row) {
+      const T* in = static_cast<const T*>(x) + row * a.width;
+      T* out = static_cast<T*>(y) + row * a.width;
+      if (row < a.rows)
+        rotate_row(a, table + (a.first + row % a.sequence) * 2 * a.half, in, out);
+      else if (in != out)
+        std::memcpy(out, in, static_cast<size_t>(a.width) * sizeof(T));
+    }
+  });
 }
 
 }  // namespace strata::device::cpu::HWY_NAMESPACE
@@ -46,26 +69,29 @@ std::unique_ptr<Kernel> make_rotary(const ops::Op& op, Tensors tensors, int thre
   STRATA_CHECK(a.rotary_dims >= 0 && a.rotary_dims % 2 == 0 && a.rotary_dims <= a.head_dim);
   STRATA_CHECK(table_rows.width == a.rotary_dims);
   STRATA_CHECK(a.cached || (a.sequence >= 1 && table_rows.count >= a.sequence));
-  const int64_t turned = a.heads + a.kv_heads, head_dim = a.head_dim, half = a.rotary_dims / 2, sequence = a.sequence;
+  const DType type = input(op, tensors, 0).dtype;
   const bool cached = a.cached;
-  const float sign = a.inverse ? -1.0f : 1.0f;
+  Rotation all;
+  all.heads = a.heads + a.kv_heads;
+  all.head_dim = a.head_dim;
+  all.half = a.rotary_dims / 2;
+  all.width = rows.width;
+  all.rows = rows.count;
+  all.sequence = cached ? rows.count : a.sequence;
+  all.sign = a.inverse ? -1.0f : 1.0f;
+  const int64_t limit = table_rows.count;
   const auto function = HWY_DYNAMIC_DISPATCH(rotate);
   return make_kernel([=](Operands operands, const Launch&) {
-    const float *x = pointer<const float>(operands[0]), *table = pointer<const float>(operands[1]);
-    float* y = pointer<float>(operands[cached ? 3 : 2]);
-    const Positions positions =
-        cached ? new_positions(*pointer<const ops::StepInputs>(operands[2]), rows.count, table_rows.count)
-               : Positions{0, rows.count};
-    parallel_for(threads, rows.count, divide_up(4096, rows.width), [=](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row) {
-        const float* in = x + row * rows.width;
-        float* out = y + row * rows.width;
-        if (in != out) std::memcpy(out, in, static_cast<size_t>(rows.width) * sizeof(float));
-        if (row >= positions.count) continue;
-        const int64_t position = cached ? positions.first + row : row % sequence;
-        function(out, out, table + position * 2 * half, turned, head_dim, half, sign);
-      }
-    });
+    const void* x = pointer<const void>(operands[0]);
+    const float* table = pointer<const float>(operands[1]);
+    void* y = pointer<void>(operands[cached ? 3 : 2]);
+    Rotation rotation = all;
+    if (cached) {
+      const Positions real = new_positions(*pointer<const ops::StepInputs>(operands[2]), rows.count, limit);
+      rotation.first = real.first;
+      rotation.rows = real.count;
+    }
+    for_rows(threads, rows, [=](int64_t begin, int64_t end) { function(type, rotation, table, x, y, begin, end); });
   });
 }
 

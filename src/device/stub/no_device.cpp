@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "device/device.h"
+#include "device/stream.h"
 #include "device/threads.h"
 
 namespace strata::device {
@@ -14,6 +15,11 @@ std::unique_ptr<Device> make_cpu(int) {
 }
 
 std::unique_ptr<Device> make_poison(int threads) { return make_cpu(threads); }
+
+std::unique_ptr<Kernel> make_stream(int threads, std::vector<Stream>) {
+  make_cpu(threads);
+  return nullptr;
+}
 
 std::unique_ptr<Planner> make_planner(int threads) { return make_formula_planner(threads); }
 
