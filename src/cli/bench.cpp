@@ -17,6 +17,7 @@
 #include "device/threads.h"
 #include "model/forward.h"
 #include "ops/cost.h"
+#include "train/alone.h"
 #include "train/runner.h"
 
 namespace strata::cli {
@@ -47,7 +48,7 @@ job::Job bench_job(const Arguments& arguments) {
   if (job.batch.sequence > job.model.sequence)
     throw input_error("--seq {} is longer than {}'s longest sequence, {}", job.batch.sequence, arguments.model,
                       job.model.sequence);
-  if (arguments.dtype != "fp32") throw input_error("--dtype {}: this build computes in fp32", arguments.dtype);
+  job.precision.compute = compute_type(arguments.dtype);
   for (auto recompute : {job::Recompute::none, job::Recompute::selective, job::Recompute::full})
     if (job::name_of(recompute) == arguments.recompute) job.schedule.recompute = recompute;
   job.optimizer.weight_decay = 0.1;
@@ -72,7 +73,7 @@ struct Bench {
                                          static_cast<uint32_t>(job.model.vocab));
       counted += runner.fill(step::Goal::train, static_cast<int>(m), tokens, 0);
     }
-    const ops::StepInputs inputs = train::step_inputs(job, number, counted, 1e-4);
+    const ops::StepInputs inputs = train::step_inputs(job, number, number, counted, 1e-4);
     const auto begin = std::chrono::steady_clock::now();
     train::Runner::StepOutcome outcome = runner.train_step(inputs);
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -131,9 +132,12 @@ void bench_step(const Arguments& arguments) {
   bench.step(2 + arguments.steps);
   const double timed = bench.seconds;
   const auto kinds = by_kind(executor);
-  double product_seconds = 0, product_flops = 0;
+  double product_seconds = 0;  // as part of the step
   for (const auto& [name, kind] : kinds)
-    if (is_product(name)) product_seconds += kind.seconds, product_flops += kind.flops;
+    if (is_product(name)) product_seconds += kind.seconds;
+  const int64_t allocated = bench.device->peak_bytes();
+  const train::ProductsAlone alone =
+      train::products_alone(bench.runner.program(step::Goal::train), *device::make_cpu(arguments.threads));
 
   if (arguments.json) {
     Json operations = Json::array();
@@ -151,13 +155,15 @@ void bench_step(const Arguments& arguments) {
                 {"device", bench.device->description()},
                 {"tokens_per_s", tokens / median},
                 {"ms_per_step", median * 1e3},
-                {"gemm_ms", product_seconds * 1e3},
-                {"gemm_gflops", product_flops / product_seconds / 1e9},
-                {"gemm_fraction", product_seconds / timed},
+                {"gemm_ms", alone.seconds * 1e3},
+                {"gemm_gflops", alone.flops / alone.seconds / 1e9},
+                {"gemm_fraction", alone.seconds / median},
+                {"gemm_in_step_ms", product_seconds * 1e3},
+                {"gemm_in_step_gflops", alone.flops / product_seconds / 1e9},
                 {"model_gflops",
                  model::train_flops_per_token(bench.job.model, bench.job.batch.sequence) * tokens / median / 1e9},
                 {"peak_bytes_planned", bench.runner.planned_bytes()},
-                {"peak_bytes_measured", bench.device->peak_bytes()},
+                {"peak_bytes_measured", allocated},
                 {"peak_bytes_resident", peak_resident_bytes()},
                 {"repeatable", repeatable},
                 {"allocations", allocations::watching() ? Json(allocations) : Json()},
@@ -168,10 +174,12 @@ void bench_step(const Arguments& arguments) {
     print_line(fmt::format("  step       {:.1f} ms median of {} ({:.1f} to {:.1f}), {:.0f} tokens/s", median * 1e3,
                            arguments.steps, seconds.front() * 1e3, seconds.back() * 1e3, tokens / median));
     print_line(fmt::format(
-        "  products   {:.1f} ms = {:.1f} % of a step, {:.1f} GFLOP/s (linears and attention inside the step)",
-        product_seconds * 1e3, 100 * product_seconds / timed, product_flops / product_seconds / 1e9));
+        "  products   {:.1f} ms alone = {:.1f} % of a step, {:.1f} GFLOP/s; inside it {:.1f} ms, {:.1f} GFLOP/s "
+        "(linears and causal attention)",
+        alone.seconds * 1e3, 100 * alone.seconds / median, alone.flops / alone.seconds / 1e9, product_seconds * 1e3,
+        alone.flops / product_seconds / 1e9));
     print_line(fmt::format("  memory     {} planned, {} allocated, {} resident at the process's peak",
-                           human_bytes(bench.runner.planned_bytes()), human_bytes(bench.device->peak_bytes()),
+                           human_bytes(bench.runner.planned_bytes()), human_bytes(allocated),
                            human_bytes(peak_resident_bytes())));
     print_line(fmt::format("  checks     two runs equal to the bit: {}; heap allocations inside steps: {}",
                            repeatable ? "yes" : "NO",
@@ -203,7 +211,7 @@ void add_bench(CLI::App& app) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   step->add_option("--seq", arguments->sequence, "Tokens in a sequence (default: the model's longest)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  step->add_option("--dtype", arguments->dtype, "Compute type")->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  add_dtype(*step, arguments->dtype);
   step->add_option("--recompute", arguments->recompute, "What is made again")
       ->check(CLI::IsMember({"none", "selective", "full"}));
   step->add_option("--threads", arguments->threads, "Threads")->check(CLI::Range(1, 1024));

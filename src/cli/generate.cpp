@@ -22,7 +22,7 @@ namespace strata::cli {
 namespace {
 
 struct Arguments {
-  std::string folder, tokenizer, prompt;
+  std::string folder, tokenizer, prompt, dtype = "fp32";
   int64_t tokens = 0, samples = 1;  // tokens 0: default_tokens, or what the model has room for
   execute::Sampling sampling{.temperature = 0.8};
   uint64_t seed = 1234;
@@ -59,7 +59,7 @@ void generate(Arguments arguments) {
         prompt.size(), arguments.tokens, longest, std::max<int64_t>(0, longest - static_cast<int64_t>(prompt.size())));
 
   const auto device = device::make_cpu(arguments.threads);
-  execute::Generator generator(folder.config(), *device, arguments.threads,
+  execute::Generator generator(folder.config(), compute_type(arguments.dtype), *device, arguments.threads,
                                [&](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
                                  folder.read(unit, parameter, out);
                                });
@@ -132,6 +132,7 @@ void add_generate(CLI::App& app) {
       ->check(CLI::Range(0.0, 1.0));
   verb->add_option("--seed", arguments->seed, "The same seed gives the same text");
   verb->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file (default: the one in FOLDER)");
+  add_dtype(*verb, arguments->dtype);
   verb->add_option("--threads", arguments->threads, "Threads to compute with")->check(CLI::Range(1, 1024));
   add_json(*verb, arguments->json);
   verb->callback([arguments] { generate(*arguments); });

@@ -17,6 +17,14 @@ void add_job(CLI::App& verb, JobArguments& arguments) {
 
 void add_json(CLI::App& verb, bool& json) { verb.add_flag("--json", json, "Print one JSON object"); }
 
+void add_dtype(CLI::App& verb, std::string& dtype) {
+  verb.add_option("--dtype", dtype, "Type of weights and activations")->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+}
+
+DType compute_type(const std::string& dtype) {
+  return dtype == "bf16" ? DType::bf16 : dtype == "fp16" ? DType::f16 : DType::f32;
+}
+
 void add_ranks(CLI::App& verb, int64_t& ranks) {
   verb.add_option("--ranks", ranks, "Plan for this many ranks")
       ->type_name("N")

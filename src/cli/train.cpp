@@ -16,7 +16,7 @@
 #include "report/tensorboard.h"
 #include "step/build.h"
 #include "step/explain.h"
-#include "train/peak.h"
+#include "train/alone.h"
 #include "train/trainer.h"
 
 namespace strata::cli {
@@ -71,8 +71,9 @@ void train(const Arguments& arguments) {
   // A reader that goes away (head, a lost terminal) costs output, never the run.
   std::signal(SIGPIPE, SIG_IGN);
   RunFiles files(job);
-  const report::Peak peak{train::measure_product_rate(*device::make_cpu(threads)),
-                          std::string(train::product_rate_name)};
+  const DType compute = job.precision.compute;
+  const report::Peak peak{train::measure_product_rate(*device::make_cpu(threads), compute),
+                          train::product_rate_name(compute)};
   report::Progress progress({.out = arguments.json ? stderr : stdout, .peak = peak});
   report::Metrics metrics(peak);
   report::TensorBoard tensorboard;

@@ -46,6 +46,10 @@ void add_job(CLI::App& verb, JobArguments& arguments);
 /// {"error": message, "code": exit code} there as well.
 void add_json(CLI::App& verb, bool& json);
 
+/// --dtype, the compute type; compute_type reads it.
+void add_dtype(CLI::App& verb, std::string& dtype);
+DType compute_type(const std::string& dtype);
+
 /// --ranks N, for verbs that plan without launching; 0 if not given.
 void add_ranks(CLI::App& verb, int64_t& ranks);
 

@@ -16,11 +16,13 @@ namespace {
 constexpr int64_t prompt_rows = 64;
 }  // namespace
 
-Generator::Generator(const model::Config& config, device::Device& device, int threads, const Source& weights)
+Generator::Generator(const model::Config& config, DType compute, device::Device& device, int threads,
+                     const Source& weights)
     : config_(config), logits_(static_cast<size_t>(config.vocab)) {
   step::Request request;
   request.job.model = config;
   request.job.batch = {.global = 1, .micro = 1, .sequence = config.sequence};
+  request.job.precision.compute = compute;
   request.job.run.threads = threads;
   request.generate_rows = std::min(prompt_rows, config.sequence);
   many_.program = step::build(request, step::Goal::generate, device);
@@ -68,8 +70,7 @@ void Generator::run(Pass& pass, std::span<const int32_t> tokens) {
   pass.executor->run();
   position_ += static_cast<int64_t>(tokens.size());
   const int64_t row = (static_cast<int64_t>(tokens.size()) - 1) * config_.padded_vocab();
-  pass.executor->read(Role::logits, -1, 0, std::as_writable_bytes(std::span(logits_)),
-                      row * static_cast<int64_t>(sizeof(float)));
+  read_floats(*pass.executor, Role::logits, -1, 0, pass.program.compute, row, logits_);
 }
 
 }  // namespace strata::execute

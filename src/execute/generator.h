@@ -19,7 +19,7 @@ class Generator {
   using Source = std::function<void(const model::Unit&, const model::Parameter&, std::span<float>)>;
 
   /// Builds, allocates and loads. `threads` is the device's; the device outlives the generator.
-  Generator(const model::Config& config, device::Device& device, int threads, const Source& weights);
+  Generator(const model::Config& config, DType compute, device::Device& device, int threads, const Source& weights);
 
   /// Forgets everything said so far.
   void clear() { position_ = 0; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/random.h"
+#include "files/number_formats.h"
 #include "model/forward.h"
 
 namespace strata::execute {
@@ -31,16 +32,39 @@ void reset(Executor& executor, const model::Config& config) {
   }
 }
 
+namespace {
+
+/// Bytes of values in a program's compute type.
+std::vector<std::byte> narrowed(std::span<const float> values, DType dtype) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(size_of(dtype)));
+  files::narrow(values, dtype, bytes);
+  return bytes;
+}
+
+}  // namespace
+
 void write_parameter(Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
                      std::span<const float> values) {
-  executor.write(Role::parameter, unit.index, -1, std::as_bytes(values),
-                 parameter.offset * static_cast<int64_t>(sizeof(float)));
+  const step::Program& program = executor.program();
+  if (program.has(Role::master))
+    executor.write(Role::master, unit.index, -1, std::as_bytes(values), parameter.offset * size_of(DType::f32));
+  executor.write(Role::parameter, unit.index, -1, narrowed(values, program.compute),
+                 parameter.offset * size_of(program.compute));
 }
 
 void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter, Role role,
                     std::span<float> values) {
-  executor.read(role, unit.index, -1, std::as_writable_bytes(values),
-                parameter.offset * static_cast<int64_t>(sizeof(float)));
+  const step::Program& program = executor.program();
+  if (role == Role::parameter && program.has(Role::master)) role = Role::master;
+  const DType dtype = role == Role::parameter ? program.compute : DType::f32;
+  read_floats(executor, role, unit.index, -1, dtype, parameter.offset, values);
+}
+
+void read_floats(const Executor& executor, Role role, int unit, int micro_batch, DType dtype, int64_t first,
+                 std::span<float> values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(size_of(dtype)));
+  executor.read(role, unit, micro_batch, bytes, first * size_of(dtype));
+  files::widen(bytes, dtype, values);
 }
 
 }  // namespace strata::execute

@@ -17,10 +17,15 @@ void initial_values(const model::Unit& unit, const model::Parameter& parameter, 
 /// Clears what persists (weights with their padding, moments, caches), fills the constants.
 void reset(Executor& executor, const model::Config& config);
 
-/// A parameter's values, row-major, padding rows included; `role` parameter or gradient (of an inspected program).
+/// A parameter's values, row-major, padding rows included; `role` parameter (its fp32 master where there is one) or
+/// gradient (of an inspected program). Writing rounds to the compute type as an update does.
 void write_parameter(Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
                      std::span<const float> values);
 void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
                     ops::Role role, std::span<float> values);
+
+/// Elements from number `first` of a buffer that holds values of a floating-point type.
+void read_floats(const Executor& executor, ops::Role role, int unit, int micro_batch, DType dtype, int64_t first,
+                 std::span<float> values);
 
 }  // namespace strata::execute

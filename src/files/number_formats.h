@@ -2,7 +2,11 @@
 // 16-bit floating point as bit patterns: bfloat16 (the upper half of a float) and IEEE 754 binary16.
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <span>
+
+#include "core/types.h"
 
 namespace strata::files {
 
@@ -43,5 +47,10 @@ constexpr uint16_t float_to_f16(float value) {
   const uint32_t whole = significand >> shift, rest = significand & ((1u << shift) - 1u), half = 1u << (shift - 1u);
   return static_cast<uint16_t>(sign | (whole + (rest > half || (rest == half && (whole & 1u) != 0) ? 1u : 0u)));
 }
+
+/// Values as f32, bf16 or f16; `to` has as many bytes as they take.
+void narrow(std::span<const float> values, DType dtype, std::span<std::byte> to);
+/// The other way; `from` may lie at any address.
+void widen(std::span<const std::byte> from, DType dtype, std::span<float> values);
 
 }  // namespace strata::files

@@ -18,6 +18,7 @@
 #include "core/types.h"
 #include "machine/levels.h"
 #include "model/config.h"
+#include "optim/loss_scale.h"
 #include "optim/schedule.h"
 
 namespace strata::job {
@@ -69,6 +70,7 @@ struct Data {
   std::string tokenizer;   ///< "" = none
   std::vector<double>
       split;  ///< shares of train for training, validation and, if three, testing; empty = all for training
+  bool attention_across_documents = true;  ///< whether tokens see those of earlier documents in their sequence
   bool operator==(const Data&) const = default;
 };
 
@@ -109,17 +111,21 @@ struct Schedule {
 struct Precision {
   DType compute = DType::f32;
   DType gradients = DType::f32;  ///< type in which gradients travel on full wires
+  optim::LossScaling scaling;    ///< of fp16 runs
   bool operator==(const Precision&) const = default;
 };
 
 struct Optimizer {
-  std::string name = "adamw";
+  std::string name = "adamw";  ///< or "adamw8bit": both moments in 8 bits, block by block
+  int64_t block = 256;         ///< elements of 8-bit moments that share a scale
   double lr = 3e-4;
   double beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8;
   double weight_decay = 0;
   DecayOn weight_decay_on = DecayOn::matrices;
   double clip = 1;  ///< largest global gradient norm; 0 = no clipping
   optim::Schedule schedule;
+  /// 0 where moments are fp32.
+  int64_t moment_block() const { return name == "adamw8bit" ? block : 0; }
   bool operator==(const Optimizer&) const = default;
 };
 

@@ -1,6 +1,7 @@
 #include "job/keys.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -333,15 +334,38 @@ Key train_key() {
       });
 }
 
+/// The numbers of "969,30,1", as Megatron-LM takes them.
+std::vector<double> read_numbers(const Spot& at, std::string_view text) {
+  std::vector<double> numbers;
+  while (true) {
+    const size_t comma = std::min(text.find(','), text.size());
+    std::string_view word = text.substr(0, comma);
+    word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
+    word = word.substr(0, word.find_last_not_of(' ') + 1);
+    double value = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (word.empty() || error != std::errc{} || end != word.data() + word.size() || !non_negative.hold(value))
+      at.fail(fmt::format("\"{}\" is not a number from 0 up", word));
+    numbers.push_back(value);
+    if (comma == text.size()) return numbers;
+    text.remove_prefix(comma + 1);
+  }
+}
+
 Key split_key() {
   return custom(
-      "data.split", "list of 2 or 3 numbers", "all for training",
-      "Shares of data.train for training, validation and testing, in any unit; instead of data.validation",
+      "data.split", "list of 2 or 3 numbers, or such as \"969,30,1\"", "all for training",
+      "Shares of data.train's documents for training, validation and testing, in that order and any unit; instead of "
+      "data.validation",
       [](Job& job, const Spot& at) {
         job.data.split.clear();
-        for (const toml::node& item : read_list(at, "a list of two or three numbers"))
-          job.data.split.push_back(
-              read_number(at.inside(item, fmt::format("[{}]", job.data.split.size())), non_negative));
+        if (const auto* text = at.node.as_string()) {
+          job.data.split = read_numbers(at, text->get());
+        } else {
+          for (const toml::node& item : read_list(at, "a list of two or three numbers"))
+            job.data.split.push_back(
+                read_number(at.inside(item, fmt::format("[{}]", job.data.split.size())), non_negative));
+        }
         if (job.data.split.size() != 2 && job.data.split.size() != 3) at.fail("must be a list of two or three numbers");
         if (job.data.split[0] == 0) at.fail("leaves nothing for training");
         double sum = 0;
@@ -631,6 +655,8 @@ std::vector<Key> make_table() {
   add(path("data.validation", "none", "Token file of the validation loss", AT(data.validation), Empty::allowed));
   add(tokenizer_key());
   add(split_key());
+  add(flag("data.attention_across_documents", "", "Whether a token sees the documents before its own in its sequence",
+           AT(data.attention_across_documents)));
 
   // [batch]
   required(
@@ -692,8 +718,31 @@ std::vector<Key> make_table() {
                     "Type in which gradients travel on full wires; they are summed in fp32 in any case",
                     AT(precision.gradients), {"fp32", "bf16"}, {DType::f32, DType::bf16}));
 
+  {
+    const auto in_fp16 = [](const Job& job) { return job.precision.compute == DType::f16; };
+    const auto scaling = [&](Key key) { add(std::move(key)).when("precision.compute", "compute \"fp16\"", in_fp16); };
+    scaling(number("precision.loss_scaling.fixed", "", "Loss scale of the whole run; 0: found as training goes",
+                   AT(precision.scaling.fixed), non_negative));
+    scaling(whole("precision.loss_scaling.initial_power", "", "A dynamic scale starts at 2 to this power",
+                  AT(precision.scaling.initial_power), {.low = 0, .high = 126}));
+    scaling(whole("precision.loss_scaling.window", "", "Good steps after which the scale doubles",
+                  AT(precision.scaling.window), count));
+    scaling(whole("precision.loss_scaling.hysteresis", "", "Overflows until the scale halves",
+                  AT(precision.scaling.hysteresis), count));
+    scaling(flag("precision.loss_scaling.consecutive_hysteresis", "",
+                 "Each good step restores the hysteresis; else only a doubling does",
+                 AT(precision.scaling.consecutive)));
+    scaling(number("precision.loss_scaling.minimum", "", "An overflow at this scale ends the run",
+                   AT(precision.scaling.minimum), positive));
+  }
+
   // [optimizer]
-  add(choice<std::string>("optimizer.name", "", "The update rule", AT(optimizer.name), {"adamw"}, {"adamw"}));
+  add(choice<std::string>("optimizer.name", "",
+                          "The update rule; adamw8bit keeps both moments in 8 bits, block by block", AT(optimizer.name),
+                          {"adamw", "adamw8bit"}, {"adamw", "adamw8bit"}));
+  add(whole("optimizer.block", "", "Elements of 8-bit moments that share a scale; a multiple of 64 that divides 2048",
+            AT(optimizer.block), {.low = 64, .high = static_cast<double>(ops::grain)}))
+      .when("optimizer.name", "name \"adamw8bit\"", [](const Job& job) { return job.optimizer.name == "adamw8bit"; });
   add(number("optimizer.lr", "", "Full learning rate", AT(optimizer.lr), positive));
   add(custom(
       "optimizer.betas", "list of two numbers", "", "Decay of the first and second moments",

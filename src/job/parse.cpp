@@ -13,6 +13,7 @@
 #include "job/keys.h"
 #include "job/placement.h"
 #include "model/hf_config.h"
+#include "ops/op.h"
 
 namespace strata::job {
 
@@ -517,6 +518,9 @@ class Loader {
 
   void finish_optimizer(const Job& job) const {
     const Optimizer& optimizer = job.optimizer;
+    if (ops::grain % optimizer.block != 0 || optimizer.block % 64 != 0)
+      throw input_error("{}: {} is not a multiple of 64 that divides {}", where("optimizer.block"), optimizer.block,
+                        ops::grain);
     const optim::Schedule& schedule = optimizer.schedule;
     const int64_t steps = job.run.steps;
     if (schedule.min_lr > optimizer.lr)

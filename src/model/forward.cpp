@@ -111,7 +111,9 @@ class Lister {
     }
     const int lse =
         graph_.add({.name = "attention.lse", .dtype = DType::f32, .shape = {dim_.batch, config_.heads, dim_.sequence}});
-    graph_.ops.push_back({.kind = Kind::attention, .in = {qkv}, .out = {y, lse}, .attributes = attributes});
+    ops::Op op{.kind = Kind::attention, .in = {qkv}, .out = {y, lse}, .attributes = attributes};
+    if (dim_.documents) op.in.push_back(outside("document_starts", DType::i32, {dim_.tokens()}, Role::document_starts));
+    graph_.ops.push_back(std::move(op));
     return y;
   }
 

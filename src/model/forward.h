@@ -18,6 +18,7 @@ struct Dimensions {
   int64_t batch = 1;     ///< sequences in a micro-batch
   int64_t sequence = 0;  ///< tokens of each; when generating, rows a run can take
   DType compute = DType::f32;
+  bool documents = false;  ///< attention stays inside documents: role document_starts says where each begins
   int64_t tokens() const { return batch * sequence; }
 };
 

@@ -96,6 +96,7 @@ void Metrics::on_step(const train::StepReport& step) {
   put(record, "clip_factor", step.clip_factor);
   record["skipped"] = step.skipped;
   put(record, "learning_rate", step.learning_rate);
+  put(record, "loss_scale", step.loss_scale);
   record["tokens"] = step.tokens;
   record["total_tokens"] = step.total_tokens;
   put(record, "tokens_per_s", speed.tokens);

@@ -154,6 +154,7 @@ void TensorBoard::on_step(const train::StepReport& step) {
       Scalar{"train/clip_factor", static_cast<float>(step.clip_factor)},
       Scalar{"train/skipped", step.skipped ? 1.0f : 0.0f},
       Scalar{"train/learning_rate", static_cast<float>(step.learning_rate)},
+      Scalar{"train/loss_scale", static_cast<float>(step.loss_scale)},
       Scalar{"speed/tokens_per_s", static_cast<float>(speed.tokens)},
       Scalar{"speed/model_tflops", static_cast<float>(speed.model_flops / 1e12)},
       Scalar{"speed/hardware_tflops", static_cast<float>(speed.hardware_flops / 1e12)},

@@ -32,8 +32,8 @@ Program build(const Request& request, Goal goal, const device::Planner& planner)
 
 Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& planner_)
     : request(request_), goal(goal_), planner(planner_), units(model::units(request_.job.model)) {
-  STRATA_CHECK(compute() == DType::f32, "only fp32 is lowered so far");
   program.goal = goal;
+  program.compute = compute();
   program.inspect = request.inspect;
   program.micro_batches =
       goal == Goal::generate ? 1 : static_cast<int32_t>(job::resolve_batch(request.job, request.ranks).accumulation);
@@ -82,6 +82,7 @@ BufferKind kind_of(Role role) {
     case Role::tied_parameter: return BufferKind::weights;
     case Role::gradient:
     case Role::tied_gradient: return BufferKind::gradients;
+    case Role::master: return BufferKind::master;
     case Role::moment1:
     case Role::moment2: return BufferKind::moments;
     case Role::input:
@@ -93,6 +94,7 @@ BufferKind kind_of(Role role) {
     case Role::tokens:
     case Role::targets:
     case Role::sequence_ids:
+    case Role::document_starts:
     case Role::step_inputs: return BufferKind::input;
     case Role::step_results:
     case Role::loss:
@@ -134,6 +136,7 @@ BufferId Lowering::buffer(Role role, int unit, int micro_batch, int64_t bytes) {
     case Role::tied_gradient: unit = 0, micro_batch = -1; break;
     case Role::parameter:
     case Role::gradient:
+    case Role::master:
     case Role::moment1:
     case Role::moment2:
     case Role::cache: micro_batch = -1; break;
@@ -144,6 +147,7 @@ BufferId Lowering::buffer(Role role, int unit, int micro_batch, int64_t bytes) {
     case Role::tokens:
     case Role::targets:
     case Role::sequence_ids:
+    case Role::document_starts:
     case Role::loss:
     case Role::logits: unit = -1; break;
     default: break;
@@ -208,14 +212,18 @@ void add_states(Lowering& lowering) {
                         config.sequence * 2 * config.kv_heads * config.head_dim * size_of(lowering.compute()));
   if (lowering.goal != Goal::train) return;
   for (const model::Unit& unit : lowering.units) {
-    const int64_t bytes = lowering.elements(unit) / place.shards(place.reach.optimizer) * size_of(DType::f32);
-    lowering.buffer(Role::moment1, unit.index, -1, bytes);
-    lowering.buffer(Role::moment2, unit.index, -1, bytes);
+    const int64_t shard = lowering.elements(unit) / place.shards(place.reach.optimizer);
+    if (lowering.compute() != DType::f32) lowering.buffer(Role::master, unit.index, -1, shard * size_of(DType::f32));
+    const int64_t block = lowering.request.job.optimizer.moment_block();
+    const int64_t moment = block == 0 ? shard * size_of(DType::f32) : shard + shard / block * size_of(DType::f32);
+    lowering.buffer(Role::moment1, unit.index, -1, moment);
+    lowering.buffer(Role::moment2, unit.index, -1, moment);
   }
 }
 
 void add_unit_blocks(Lowering& lowering) {
-  const model::Dimensions dimensions{lowering.program.batch, lowering.program.sequence, lowering.compute()};
+  const model::Dimensions dimensions{lowering.program.batch, lowering.program.sequence, lowering.compute(),
+                                     !lowering.request.job.data.attention_across_documents};
   for (const model::Unit& unit : lowering.units) {
     UnitBlocks& blocks = lowering.blocks_of(unit);
     if (blocks.forward >= 0) continue;  // an equal layer came before

@@ -1,5 +1,7 @@
 #include "step/program.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace strata::step {
@@ -25,6 +27,7 @@ std::string_view name_of(Phase phase) {
 std::string_view name_of(BufferKind kind) {
   switch (kind) {
     case BufferKind::weights: return "weights";
+    case BufferKind::master: return "master";
     case BufferKind::moments: return "moments";
     case BufferKind::constant: return "constant";
     case BufferKind::cache: return "cache";
@@ -47,6 +50,10 @@ const Buffer& Program::find(ops::Role role, int unit, int micro_batch) const {
     if (buffer.role == role && buffer.unit == unit && buffer.micro_batch == micro_batch) return buffer;
   STRATA_CHECK(false, "no buffer of role {}, unit {}, micro-batch {}", ops::name_of(role), unit, micro_batch);
   return buffers.front();
+}
+
+bool Program::has(ops::Role role) const {
+  return std::any_of(buffers.begin(), buffers.end(), [role](const Buffer& buffer) { return buffer.role == role; });
 }
 
 std::string_view name_of(Collective collective) {
@@ -77,8 +84,8 @@ BufferId Program::owner(BufferId buffer) const {
 }
 
 const Block* Program::block_of(const Task& task) const {
-  const auto* compute = std::get_if<Compute>(&task.work);
-  return compute ? &blocks[static_cast<size_t>(compute->block)] : nullptr;
+  const auto* run = std::get_if<Compute>(&task.work);
+  return run ? &blocks[static_cast<size_t>(run->block)] : nullptr;
 }
 
 std::vector<Access> Program::accesses(const Task& task) const {

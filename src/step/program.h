@@ -23,7 +23,8 @@ std::string_view name_of(Phase phase);
 
 enum class BufferKind : uint8_t {
   weights,              ///< persistent: the unit's parameters (compute type; in fp32 runs the master as well)
-  moments,              ///< persistent: AdamW's first and second moment, one buffer each
+  master,               ///< persistent: fp32 weights of the optimizer shard, in mixed precision
+  moments,              ///< persistent: AdamW's first and second moment, one buffer each; 8-bit ones with their scales
   constant,             ///< persistent: tables filled before the first step
   cache,                ///< persistent: keys and values of generation
   input,                ///< written by the host before the step: tokens, targets, StepInputs
@@ -38,7 +39,7 @@ enum class BufferKind : uint8_t {
   gradient_parts,  ///< a unit's whole gradient of one micro-batch, before it is reduced into the accumulators' shard
 };
 std::string_view name_of(BufferKind kind);
-inline constexpr int buffer_kinds = 14;
+inline constexpr int buffer_kinds = 15;
 
 using BufferId = int32_t;
 using BlockId = int32_t;
@@ -140,12 +141,15 @@ struct Program {
   std::vector<std::string> unit_names;
   std::vector<std::string> level_names;  ///< of the machine, innermost first
 
+  DType compute = DType::f32;  ///< of weights and activations
   int32_t micro_batches = 0;
   bool inspect = false;             ///< Request::inspect
   int64_t batch = 0, sequence = 0;  ///< of a micro-batch
 
   /// The one buffer of this role, unit and micro-batch; throws InternalError if there is none.
   const Buffer& find(ops::Role role, int unit = -1, int micro_batch = -1) const;
+  /// Whether any buffer has this role.
+  bool has(ops::Role role) const;
   /// The buffers of a task and how it uses them, in the order of its list.
   std::vector<Access> accesses(const Task& task) const;
   /// The buffer whose memory a buffer is in: itself, unless it is a view.

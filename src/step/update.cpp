@@ -27,11 +27,12 @@ struct Operands {
 };
 
 ops::AdamWAttributes adamw(const model::Unit& unit, const layout::Cut& shard, const job::Optimizer& optimizer) {
-  ops::AdamWAttributes attributes{.beta1 = static_cast<float>(optimizer.beta1),
-                                  .beta2 = static_cast<float>(optimizer.beta2),
+  ops::AdamWAttributes attributes{.beta1 = optimizer.beta1,
+                                  .beta2 = optimizer.beta2,
                                   .epsilon = static_cast<float>(optimizer.epsilon),
                                   .weight_decay = static_cast<float>(optimizer.weight_decay),
-                                  .ranges = {}};
+                                  .ranges = {},
+                                  .block = optimizer.moment_block()};
   for (const model::Parameter& p : unit.parameters) {
     const int64_t row = p.shape.elements() / p.shape[0];
     const int64_t begin = std::max<int64_t>(p.offset - shard.begin, 0);
@@ -101,16 +102,24 @@ void add_update(Lowering& lowering, Sharding& sharding) {
     if (blocks.update < 0) {
       Operands o;
       const layout::Cut shard = shard_of(unit);
-      const int g = o.gradient(shard.elements), inputs = o.inputs(), results = o.results();
-      const int w = o.add("w", DType::f32, {shard.elements}, Role::parameter);
-      const int m = o.add("m", DType::f32, {shard.elements}, Role::moment1);
-      const int v = o.add("v", DType::f32, {shard.elements}, Role::moment2);
-      blocks.update = small_block(lowering, std::string(model::name_of(unit.kind)) + "/update",
-                                  {{.kind = Kind::adamw,
-                                    .in = {g, inputs, results},
-                                    .out = {w, m, v},
-                                    .attributes = adamw(unit, shard, lowering.request.job.optimizer)}},
-                                  o);
+      const job::Optimizer& optimizer = lowering.request.job.optimizer;
+      const DType compute = lowering.compute();
+      ops::Op op{.kind = Kind::adamw, .attributes = adamw(unit, shard, optimizer)};
+      op.in = {o.gradient(shard.elements), o.inputs(), o.results()};
+      op.out.push_back(
+          o.add("w", DType::f32, {shard.elements}, compute == DType::f32 ? Role::parameter : Role::master));
+      const int64_t block = optimizer.moment_block();
+      const DType moment = block == 0 ? DType::f32 : DType::u8;
+      op.out.push_back(o.add("m", moment, {shard.elements}, Role::moment1));
+      op.out.push_back(o.add("v", moment, {shard.elements}, Role::moment2));
+      if (block > 0)  // the scales lie behind the moment
+        for (Role role : {Role::moment1, Role::moment2}) {
+          const int scale = o.add("scale", DType::f32, {shard.elements / block}, role);
+          o.tensors[static_cast<size_t>(scale)].offset = shard.elements;
+          op.out.push_back(scale);
+        }
+      if (compute != DType::f32) op.out.push_back(o.add("copy", compute, {shard.elements}, Role::parameter));
+      blocks.update = small_block(lowering, std::string(model::name_of(unit.kind)) + "/update", {std::move(op)}, o);
     }
     lowering.add_compute(blocks.update, unit.index, -1);
   }

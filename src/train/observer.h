@@ -40,6 +40,7 @@ struct StepReport {
   double clip_factor = 1;
   bool skipped = false;  ///< gradients were not finite; nothing was updated
   double learning_rate = 0;
+  double loss_scale = 1;        ///< that this step's gradients were computed with
   int64_t allocated_bytes = 0;  ///< device memory held, peak so far
   int64_t resident_bytes = 0;   ///< of the process, peak so far
   int64_t allocations = -1;     ///< heap allocations by Strata's code inside the step program; -1: not counted

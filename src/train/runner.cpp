@@ -10,12 +10,14 @@ namespace strata::train {
 
 using ops::Role;
 
-ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t counted, double learning_rate) {
+ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t updates, int64_t counted, double learning_rate,
+                            double loss_scale) {
   ops::StepInputs inputs;
-  inputs.grad_scale = 1.0f / static_cast<float>(counted);
+  inputs.grad_scale = static_cast<float>(loss_scale) / static_cast<float>(counted);
+  inputs.inverse_loss_scale = static_cast<float>(1 / loss_scale);
   inputs.learning_rate = static_cast<float>(learning_rate);
-  inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(step + 1)));
-  inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(step + 1)));
+  inputs.bias1 = static_cast<float>(1 - std::pow(job.optimizer.beta1, static_cast<double>(updates + 1)));
+  inputs.bias2 = static_cast<float>(1 - std::pow(job.optimizer.beta2, static_cast<double>(updates + 1)));
   inputs.seed = job.run.seed;
   inputs.step = static_cast<uint64_t>(step);
   return inputs;
@@ -79,7 +81,8 @@ checkpoint::ParameterSource Runner::weights() const {
   };
 }
 
-int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence) {
+int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence,
+                     std::span<const int32_t> document_starts) {
   const auto sequence = static_cast<size_t>(job_.batch.sequence), rows = ids_.size();
   STRATA_CHECK(samples.size() == rows * (sequence + 1));
   int64_t counted = 0;
@@ -95,6 +98,10 @@ int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t>
   executor.write(Role::targets, -1, micro_batch, std::as_bytes(std::span(targets_)));
   if (which == step::Goal::train && job_.model.dropout > 0)
     executor.write(Role::sequence_ids, -1, micro_batch, std::as_bytes(std::span(ids_)));
+  if (!job_.data.attention_across_documents) {
+    STRATA_CHECK(document_starts.size() == inputs_.size());
+    executor.write(Role::document_starts, -1, micro_batch, std::as_bytes(document_starts));
+  }
   return counted;
 }
 

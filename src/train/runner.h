@@ -18,8 +18,10 @@
 
 namespace strata::train {
 
-/// What update `step` (from 0) of a job is told when `counted` tokens of its global batch count.
-ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t counted, double learning_rate);
+/// What step `step` (from 0) of a job is told when `counted` tokens of its global batch count. `updates`: those made
+/// before; fewer than `step` where some were skipped.
+ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t updates, int64_t counted, double learning_rate,
+                            double loss_scale = 1);
 
 class Runner {
  public:
@@ -45,8 +47,10 @@ class Runner {
 
   /// Fills one micro-batch of a goal's program. `samples` holds micro x (sequence + 1) token ids: each row's first `sequence`
   /// are inputs, its last `sequence` targets (negative: does not count). `first_sequence` is the row number, in the whole run,
-  /// of the first. Returns how many targets count.
-  int64_t fill(step::Goal goal, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence);
+  /// of the first. `document_starts` holds micro x sequence positions (ops::Role::document_starts), for jobs whose attention
+  /// stays inside documents. Returns how many targets count.
+  int64_t fill(step::Goal goal, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence,
+               std::span<const int32_t> document_starts = {});
 
   struct StepOutcome {
     double loss_sum = 0;  ///< over all tokens that count

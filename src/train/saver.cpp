@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "data/tokenizer.h"
 #include "files/atomic_file.h"
 
 namespace strata::train {
@@ -31,12 +32,11 @@ fs::path Saver::save(int64_t step, const checkpoint::ParameterSource& weights) {
   const fs::path target = folder_ / fmt::format("step-{:06}", step);
   files::AtomicFolder folder(target);
   checkpoint::write_hf(folder.partial(), job_.model, weights);
-  const fs::path tokenizer = job_.data.tokenizer;
   std::error_code error;
-  if (!tokenizer.empty() && fs::is_regular_file(tokenizer, error)) {
-    fs::copy_file(tokenizer, folder.partial() / ("tokenizer" + tokenizer.extension().string()), error);
+  for (const data::TokenizerFile& file : data::tokenizer_files(job_.data.tokenizer)) {
+    fs::copy_file(file.path, folder.partial() / file.name, error);
     if (error)
-      throw run_error("{}: cannot copy the tokenizer {}: {}", target.string(), tokenizer.string(), error.message());
+      throw run_error("{}: cannot copy the tokenizer {}: {}", target.string(), file.path.string(), error.message());
   }
   folder.commit();
 

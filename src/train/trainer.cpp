@@ -33,27 +33,49 @@ std::vector<data::Source> sources(const std::vector<job::Data::Source>& given) {
   return result;
 }
 
+/// One micro-batch on the host: the same memory for every one.
+struct HostBatch {
+  std::vector<int32_t> samples, document_starts;
+};
+
 /// Fills every micro-batch of a step; `first` is the number of its first sequence in the whole run. Returns tokens that count.
 int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset, const job::Job& job,
-                  int64_t micro_batches, int64_t first, std::vector<int32_t>& samples) {
-  const auto row = static_cast<size_t>(job.batch.sequence + 1);
-  samples.resize(static_cast<size_t>(job.batch.micro) * row);
+                  int64_t micro_batches, int64_t first, HostBatch& host) {
+  const auto length = static_cast<size_t>(job.batch.sequence), micro = static_cast<size_t>(job.batch.micro);
+  const bool masked = !job.data.attention_across_documents;
+  host.samples.resize(micro * (length + 1));
+  host.document_starts.resize(masked ? micro * length : 0);
   int64_t counted = 0;
   for (int64_t m = 0; m < micro_batches; ++m) {
     const int64_t sequence = first + m * job.batch.micro;
-    for (int64_t i = 0; i < job.batch.micro; ++i)
-      dataset.sample(sequence + i, std::span(samples).subspan(static_cast<size_t>(i) * row, row));
-    counted += runner.fill(goal, static_cast<int>(m), samples, sequence);
+    for (size_t i = 0; i < micro; ++i) {
+      const auto sample = std::span(host.samples).subspan(i * (length + 1), length + 1);
+      if (masked)
+        dataset.sample(sequence + static_cast<int64_t>(i), sample,
+                       std::span(host.document_starts).subspan(i * length, length));
+      else
+        dataset.sample(sequence + static_cast<int64_t>(i), sample);
+    }
+    counted += runner.fill(goal, static_cast<int>(m), host.samples, sequence, host.document_starts);
   }
   return counted;
 }
 
+data::Dataset training_data(const job::Job& job) {
+  return {sources(job.data.train), job.batch.sequence,    job.run.seed,
+          job.model.vocab,         data::Order::shuffled, {.shares = job.data.split}};
+}
+
+data::Dataset validation_data(const job::Job& job, const data::Dataset& training) {
+  if (!job.data.split.empty()) return training.share(1, data::Order::sequential);
+  return {sources({{job.data.validation, 1.0}}), job.batch.sequence, job.run.seed, job.model.vocab,
+          data::Order::sequential};
+}
+
 class Validation {
  public:
-  Validation(const job::Job& job)
-      : job_(job),
-        dataset_(sources({{job.data.validation, 1.0}}), job.batch.sequence, job.run.seed, job.model.vocab,
-                 data::Order::sequential) {}
+  Validation(const job::Job& job, const data::Dataset& training)
+      : job_(job), dataset_(validation_data(job, training)) {}
 
   ValidationReport run(Runner& runner, int64_t step) {
     const auto start = Clock::now();
@@ -61,7 +83,7 @@ class Validation {
     const int64_t micro_batches = runner.program(step::Goal::evaluate).micro_batches;
     for (int64_t batch = 0; batch < job_.run.validate.batches; ++batch) {
       const int64_t first = batch * job_.batch.global;
-      report.tokens += fill_step(runner, step::Goal::evaluate, dataset_, job_, micro_batches, first, samples_);
+      report.tokens += fill_step(runner, step::Goal::evaluate, dataset_, job_, micro_batches, first, host_);
       report.loss += runner.evaluate();
     }
     report.loss /= static_cast<double>(report.tokens);
@@ -72,7 +94,7 @@ class Validation {
  private:
   const job::Job& job_;
   data::Dataset dataset_;
-  std::vector<int32_t> samples_;
+  HostBatch host_;
 };
 
 /// The tokenizer goes with every saved model, so it has to be there, and to fit, before the first step.
@@ -81,9 +103,14 @@ void check_tokenizer(const job::Job& job) {
   if (path.empty()) return;
   if (path != data::bytes_name && !std::filesystem::exists(path))
     throw input_error("data.tokenizer: {}: no such file", path.string());
-  // Tokenizers of other programs may stand behind a dataset: only those that this build reads can be asked.
-  if (path != data::bytes_name && path.extension() != ".model") return;
-  const auto tokenizer = data::load_tokenizer(path);
+  std::unique_ptr<data::Tokenizer> tokenizer;
+  try {
+    tokenizer = data::load_tokenizer(path);
+  } catch (const Error&) {
+    // Tokenizers of other programs may stand behind a dataset: only those that this build reads can be asked.
+    if (path == data::bytes_name || path.extension() == ".model") throw;
+    return;
+  }
   if (tokenizer->vocab() > job.model.vocab)
     throw input_error("model.vocab = {}, but data.tokenizer {} has {} ids: set model.vocab to that or more",
                       job.model.vocab, path.string(), tokenizer->vocab());
@@ -97,9 +124,6 @@ void check_trainable(const job::Job& job) {
   };
   if (job.mesh.tensor != 1) refuse("mesh.tensor", std::to_string(job.mesh.tensor), "set it to 1");
   if (job.mesh.pipeline != 1) refuse("mesh.pipeline", std::to_string(job.mesh.pipeline), "set it to 1");
-  if (job.precision.compute != DType::f32)
-    refuse("precision.compute", fmt::format("\"{}\"", job::precision_name(job.precision.compute)),
-           "set it to \"fp32\"");
   if (job.model.attention_dropout != 0)
     refuse("model.attention_dropout", fmt::format("{}", job.model.attention_dropout),
            "there is no dropout inside attention; give --set model.attention_dropout=0 to train without");
@@ -107,14 +131,12 @@ void check_trainable(const job::Job& job) {
     throw input_error(
         "data.train is missing: name a dataset, e.g. [data] train = [{{ path = \"PREFIX\" }}]; strata data build makes "
         "one");
-  if (!job.data.split.empty())
+  const bool validation_share = job.data.split.size() > 1 && job.data.split[1] > 0;
+  if (job.run.validate.every > 0 && job.data.validation.empty() && !validation_share)
     throw input_error(
-        "data.split is not read by this build yet: make a validation part with strata data build --validation 0.01 and "
-        "name "
-        "it in data.validation");
-  if (job.run.validate.every > 0 && job.data.validation.empty())
-    throw input_error("run.validate.every = {} but data.validation is missing: name a dataset or set it to 0",
-                      job.run.validate.every);
+        "run.validate.every = {} but data.validation is missing: name a dataset, give a share of data.split, or set it "
+        "to 0",
+        job.run.validate.every);
   const auto inside = std::filesystem::path(job.run.save.folder).lexically_normal();
   if (inside.is_relative() && !inside.empty() && *inside.begin() == "..")
     throw input_error("run.save.folder = \"{}\" leads out of run.folder: name a folder inside it, or an absolute path",
@@ -128,9 +150,9 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     for (Observer* observer : observers) call(*observer);
   };
   const job::BatchPlan batch = job::resolve_batch(job, 1);
-  const data::Dataset dataset(sources(job.data.train), job.batch.sequence, job.run.seed, job.model.vocab);
+  const data::Dataset dataset = training_data(job);
   std::optional<Validation> validation;
-  if (job.run.validate.every > 0) validation.emplace(job);
+  if (job.run.validate.every > 0) validation.emplace(job, dataset);
   std::optional<checkpoint::HfFolder> source;
   if (!job.model_from.empty()) source.emplace(job.model_from);
 
@@ -144,8 +166,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   }
 
   // Data that does not fit the model shows here, before any file of the run is touched.
-  std::vector<int32_t> samples;
-  int64_t counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, 0, samples);
+  HostBatch host;
+  int64_t counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, 0, host);
   Saver saver(job, replace);
 
   const step::Program& program = runner.program(step::Goal::train);
@@ -165,7 +187,9 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   RunEnd end;
   const StopRequest stop;
   const auto start = Clock::now();
-  int64_t total_tokens = 0;
+  int64_t total_tokens = 0, updates = 0;
+  const bool scaled = job.precision.compute == DType::f16;
+  optim::LossScale loss_scale = scaled ? optim::LossScale(job.precision.scaling) : optim::LossScale();
   const auto save = [&](int64_t step) {
     end.saved = saver.save(step, runner.weights());
     tell([&](Observer& o) { o.on_saved(step, end.saved); });
@@ -173,10 +197,12 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   for (int64_t step = 0; step < job.run.steps; ++step) {
     const auto step_start = Clock::now();
     if (step > 0)
-      counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, samples);
+      counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, host);
+    // The disk fetches the next step's text during this one.
+    if (step + 1 < job.run.steps) dataset.will_need((step + 1) * batch.global, batch.global);
     if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
-    const ops::StepInputs inputs = step_inputs(
-        job, step, counted, optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, step, job.run.steps));
+    const double rate = optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, updates, job.run.steps);
+    const ops::StepInputs inputs = step_inputs(job, step, updates, counted, rate, loss_scale.scale());
     const Runner::StepOutcome outcome = runner.train_step(inputs);
     total_tokens += batch.global * job.batch.sequence;
 
@@ -190,6 +216,7 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
                       .clip_factor = static_cast<double>(outcome.results.clip_factor),
                       .skipped = outcome.results.skipped != 0,
                       .learning_rate = static_cast<double>(inputs.learning_rate),
+                      .loss_scale = loss_scale.scale(),
                       .allocated_bytes = device.peak_bytes(),
                       .resident_bytes = peak_resident_bytes()};
     if (allocations::watching()) {
@@ -197,12 +224,18 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
       report.library_allocations = outcome.allocations.libraries;
     }
     tell([&](Observer& o) { o.on_step(report); });
-    if (!std::isfinite(loss) || report.skipped)
+    if (!std::isfinite(loss) || (report.skipped && !scaled))
       throw run_error(
           "step {}: the {} is not finite (loss {}, gradient norm {}, learning rate {:.3g}); nothing was saved for this "
           "step. "
           "Lower optimizer.lr, lengthen optimizer.schedule.warmup or set optimizer.clip",
           step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, outcome.results.grad_norm, inputs.learning_rate);
+    if (!loss_scale.update(report.skipped))
+      throw run_error(
+          "step {}: gradients overflow at a loss scale of {}, the lowest that precision.loss_scaling allows: the run "
+          "has diverged. Lower optimizer.lr, lengthen optimizer.schedule.warmup, or compute in bf16",
+          step + 1, report.loss_scale);
+    if (!report.skipped) ++updates;
 
     end.step = step + 1;
     const bool last = step + 1 == job.run.steps;

@@ -15,8 +15,23 @@ namespace strata::train {
 
 namespace {
 
-constexpr double logits_bound = 1e-5, loss_bound = 1e-6, gradient_bound = 1e-4, norm_bound = 1e-5,
-                 training_bound = 2e-5;
+/// What may differ from a reference in fp32: of logits and losses absolute, of gradients relative to each tensor's largest
+/// value. fp32's bounds allow for another order of sums; those of 16 bits for a few roundings of a value (half a unit in
+/// the last place is up to 2^-8 of it in bf16, 2^-11 in fp16) between an input and a result, of which losses are means.
+struct Bounds {
+  double logits, loss, gradient, norm, training, training_norms;
+};
+
+Bounds bounds_of(DType compute) {
+  switch (compute) {
+    case DType::bf16: return {2e-2, 5e-4, 5e-2, 5e-3, 3e-3, 2e-2};
+    case DType::f16: return {3e-3, 1e-4, 1e-2, 1e-3, 1e-3, 3e-3};
+    default: return {1e-5, 1e-6, 1e-4, 1e-5, 2e-5, 1e-4};
+  }
+}
+
+/// fp16's gradients are computed times this.
+double loss_scale_of(const job::Job& job) { return job.precision.compute == DType::f16 ? 4096 : 1; }
 
 double largest(std::span<const float> values) {
   double most = 0;
@@ -106,14 +121,17 @@ Trained run_training(const job::Job& job, device::Device& device, const Referenc
   };
   // Batch 0: one step at a rate of zero, then everything anew.
   int64_t counted = runner.fill(step::Goal::train, 0, reference.samples(0), 0);
-  const Runner::StepOutcome first = runner.train_step(step_inputs(job, 0, counted, 0));
+  const Runner::StepOutcome first = runner.train_step(step_inputs(job, 0, 0, counted, 0, loss_scale_of(job)));
   trained.loss = first.loss_sum / static_cast<double>(counted);
   trained.norm = first.results.grad_norm;
   keep(ops::Role::gradient, trained.gradients);
+  for (std::vector<float>& gradient : trained.gradients)
+    for (float& g : gradient) g /= static_cast<float>(loss_scale_of(job));
   runner.load(source);
   for (int64_t s = 0; s < reference.steps; ++s) {
     counted = runner.fill(step::Goal::train, 0, reference.samples(s + 1), (s + 1) * reference.batch);
-    const Runner::StepOutcome outcome = runner.train_step(step_inputs(job, s, counted, job.optimizer.lr));
+    const Runner::StepOutcome outcome =
+        runner.train_step(step_inputs(job, s, s, counted, job.optimizer.lr, loss_scale_of(job)));
     trained.losses.push_back(outcome.loss_sum / static_cast<double>(counted));
     trained.norms.push_back(outcome.results.grad_norm);
   }
@@ -129,7 +147,7 @@ std::vector<float> evaluate_logits(const job::Job& job, device::Device& device, 
   runner.evaluate();
   const int64_t rows = reference.batch * reference.length, padded = job.model.padded_vocab(), vocab = job.model.vocab;
   std::vector<float> all(static_cast<size_t>(rows * padded)), result;
-  runner.executor(step::Goal::evaluate).read(ops::Role::logits, -1, 0, std::as_writable_bytes(std::span(all)));
+  execute::read_floats(runner.executor(step::Goal::evaluate), ops::Role::logits, -1, 0, job.precision.compute, 0, all);
   for (int64_t row = 0; row < rows; ++row) {
     const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * padded);
     result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(vocab));
@@ -163,7 +181,7 @@ bool VerifyReport::passed() const {
   return std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.passed(); });
 }
 
-VerifyReport verify_model(const std::filesystem::path& folder, device::Device& device, int threads) {
+VerifyReport verify_model(const std::filesystem::path& folder, DType compute, device::Device& device, int threads) {
   const checkpoint::HfFolder hf(folder);
   const Reference reference(folder / "reference.safetensors", hf.config());
   const checkpoint::ParameterSource source = [&](const model::Unit& unit, const model::Parameter& parameter,
@@ -179,7 +197,9 @@ VerifyReport verify_model(const std::filesystem::path& folder, device::Device& d
   job.optimizer.weight_decay = 0.1;
   job.optimizer.weight_decay_on = job::DecayOn::all;
   job.optimizer.clip = 1.0;
+  job.precision.compute = compute;
   job.run.threads = threads;
+  const Bounds bounds = bounds_of(compute);
 
   VerifyReport report;
   const model::Config& m = job.model;
@@ -187,10 +207,10 @@ VerifyReport verify_model(const std::filesystem::path& folder, device::Device& d
                              m.hidden, m.heads, m.vocab);
   report.rows.push_back({"logits", "largest difference",
                          largest_difference(evaluate_logits(job, device, reference, source), reference.logits),
-                         logits_bound});
+                         bounds.logits});
 
   const Trained trained = run_training(job, device, reference, source);
-  report.rows.push_back({"loss", "difference", std::abs(trained.loss - reference.loss), loss_bound});
+  report.rows.push_back({"loss", "difference", std::abs(trained.loss - reference.loss), bounds.loss});
   size_t index = 0;
   for (const model::Unit& unit : model::units(m))
     for (const model::Parameter& parameter : unit.parameters) {
@@ -202,16 +222,16 @@ VerifyReport verify_model(const std::filesystem::path& folder, device::Device& d
         model::to_hf(m, parameter, slice, gradient, found);
         report.rows.push_back({"gradient " + slice.name, "largest difference / largest value",
                                largest_difference(found, expected) / std::max(largest(expected), 1e-30),
-                               gradient_bound});
+                               bounds.gradient});
       }
     }
   const double norm = reference.norm;
-  report.rows.push_back({"gradient norm", "relative difference", std::abs(trained.norm - norm) / norm, norm_bound});
+  report.rows.push_back({"gradient norm", "relative difference", std::abs(trained.norm - norm) / norm, bounds.norm});
   report.rows.push_back({fmt::format("losses of {} training steps", reference.steps), "largest difference",
-                         largest_absolute(trained.losses, reference.losses), training_bound});
+                         largest_absolute(trained.losses, reference.losses), bounds.training});
   report.rows.push_back({fmt::format("gradient norms of {} training steps", reference.steps),
                          "largest relative difference", largest_relative(trained.norms, reference.norms),
-                         10 * norm_bound});
+                         bounds.training_norms});
 
   for (job::Recompute recompute : {job::Recompute::selective, job::Recompute::full}) {
     job.schedule.recompute = recompute;

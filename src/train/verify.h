@@ -32,7 +32,8 @@ struct VerifyReport {
   bool passed() const;
 };
 
-/// Input errors for a folder that lacks something or does not fit; a missed bound is a row that did not pass.
-VerifyReport verify_model(const std::filesystem::path& folder, device::Device& device, int threads);
+/// Input errors for a folder that lacks something or does not fit; a missed bound is a row that did not pass. Bounds of
+/// bf16 and fp16 are those of their rounding: verify.cpp says how they come about.
+VerifyReport verify_model(const std::filesystem::path& folder, DType compute, device::Device& device, int threads);
 
 }  // namespace strata::train

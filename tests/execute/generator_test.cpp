@@ -67,7 +67,7 @@ TEST_P(Generation, CacheGivesTheLogitsOfTheWholeSequence) {
   const job::Job job = Generation::job();
   const std::vector<int32_t> tokens = some_tokens(150, job.model.vocab);
   const std::vector<float> expected = whole(job, tokens, *device_);
-  Generator generator(job.model, *device_, 1, source);
+  Generator generator(job.model, DType::f32, *device_, 1, source);
   const auto check = [&] {
     const size_t row = static_cast<size_t>(generator.position() - 1) * static_cast<size_t>(job.model.padded_vocab());
     for (size_t i = 0; i < generator.logits().size(); ++i)
@@ -87,7 +87,7 @@ TEST_P(Generation, CacheGivesTheLogitsOfTheWholeSequence) {
 
 TEST_P(Generation, RefusesTooManyTokensAndForeignIds) {
   const job::Job job = Generation::job();
-  Generator generator(job.model, *device_, 1, source);
+  Generator generator(job.model, DType::f32, *device_, 1, source);
   EXPECT_THROW(generator.feed(some_tokens(151, job.model.vocab)), Error);
   const std::vector<int32_t> foreign = {static_cast<int32_t>(job.model.vocab)}, negative = {-1};
   EXPECT_THROW(generator.feed(foreign), Error);

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 namespace strata::files {
 namespace {
@@ -71,6 +73,24 @@ TEST(NumberFormats, OverflowToInfinity) {
   EXPECT_EQ(float_to_f16(-1e30f), 0xFC00);
   EXPECT_EQ(float_to_bf16(std::numeric_limits<float>::max()), 0x7F80);
   EXPECT_EQ(float_to_bf16(-std::numeric_limits<float>::infinity()), 0xFF80);
+}
+
+TEST(NumberFormats, ConvertRanges) {
+  const std::vector<float> values = {0, -0.0f, 1, -2.5f, 3e-5f, 1e30f, std::numeric_limits<float>::infinity()};
+  for (DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    const auto size = static_cast<size_t>(size_of(dtype));
+    std::vector<std::byte> bytes(values.size() * size + 1);
+    const auto odd = std::span(bytes).subspan(1);  // at no aligned address
+    narrow(values, dtype, odd);
+    std::vector<float> back(values.size());
+    widen(odd, dtype, back);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float expected = dtype == DType::bf16  ? bf16_to_float(float_to_bf16(values[i]))
+                             : dtype == DType::f16 ? f16_to_float(float_to_f16(values[i]))
+                                                   : values[i];
+      EXPECT_EQ(std::bit_cast<uint32_t>(back[i]), std::bit_cast<uint32_t>(expected)) << name_of(dtype) << " " << i;
+    }
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace strata::job {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -29,7 +30,7 @@ TEST(Parse, TheDesignsFile) {
   EXPECT_EQ(job.batch, (Batch{.global = 1536, .micro = 4, .sequence = 2048}));
   EXPECT_EQ(job.placement.preset, "zero-topo");
   EXPECT_EQ(job.schedule, (Schedule{Pipeline::one_f_one_b, Recompute::selective, 2}));
-  EXPECT_EQ(job.precision, (Precision{DType::bf16, DType::bf16}));
+  EXPECT_EQ(job.precision, (Precision{DType::bf16, DType::bf16, {}}));
   EXPECT_EQ(job.optimizer.lr, 0.97e-4);
   EXPECT_EQ(job.optimizer.beta2, 0.95);
   EXPECT_EQ(job.optimizer.epsilon, 1e-8);
@@ -56,6 +57,26 @@ TEST(Parse, DefaultsFollowFromWhatIsGiven) {
   EXPECT_EQ(job.precision.gradients, DType::f32);
   EXPECT_EQ(parsed(small_file, {"precision.compute=fp16"}).precision.gradients, DType::bf16);
   EXPECT_EQ(parsed(small_file, {"precision.compute=bf16", "precision.gradients=fp32"}).precision.gradients, DType::f32);
+}
+
+TEST(Parse, LossScalingIsForFp16AndBlocksAreFor8BitMoments) {
+  const Job fp16 = parsed(small_file, {"precision.compute=fp16", "precision.loss_scaling.initial_power=12",
+                                       "precision.loss_scaling.consecutive_hysteresis=true"});
+  EXPECT_EQ(fp16.precision.scaling, (optim::LossScaling{.initial_power = 12, .consecutive = true}));
+  EXPECT_THAT(refusal(small_file, {"precision.compute=bf16", "precision.loss_scaling.window=10"}),
+              AllOf(HasSubstr("precision.loss_scaling.window"), HasSubstr("fp16")));
+  EXPECT_THAT(refusal(small_file, {"precision.compute=fp16", "precision.loss_scaling.minimum=0"}),
+              HasSubstr("precision.loss_scaling.minimum: 0 must be above 0"));
+
+  EXPECT_EQ(parsed(small_file).optimizer.moment_block(), 0);
+  EXPECT_EQ(parsed(small_file, {"optimizer.name=adamw8bit"}).optimizer.moment_block(), 256);
+  EXPECT_EQ(parsed(small_file, {"optimizer.name=adamw8bit", "optimizer.block=2048"}).optimizer.moment_block(), 2048);
+  EXPECT_THAT(refusal(small_file, {"optimizer.name=adamw8bit", "optimizer.block=192"}),
+              HasSubstr("optimizer.block: 192 is not a multiple of 64 that divides 2048"));
+  EXPECT_THAT(refusal(small_file, {"optimizer.name=adamw8bit", "optimizer.block=32"}),
+              HasSubstr("optimizer.block: 32 must be at least 64"));
+  EXPECT_THAT(refusal(small_file, {"optimizer.block=256"}),
+              AllOf(HasSubstr("optimizer.block"), HasSubstr("adamw8bit")));
 }
 
 TEST(Parse, FamiliesBringTheirDefaults) {
@@ -156,6 +177,7 @@ TEST(Parse, AHigherLayerDisplacesTheRivalsOfItsKeys) {
   const Job split = parsed(std::string(small_file) + "[data]\nvalidation = \"v\"\n", {"data.split=[9, 1]"});
   EXPECT_EQ(split.data.validation, "");
   EXPECT_THAT(split.data.split, ElementsAre(9, 1));
+  EXPECT_THAT(parsed(std::string(small_file), {"data.split=969, 30,1"}).data.split, ElementsAre(969, 30, 1));
   // A key that a higher layer made meaningless goes with it.
   const std::string cosine =
       std::string(small_file) + "[optimizer]\nschedule = { shape = \"wsd\", min_lr = 1e-5, decay = 4 }\n";

@@ -90,7 +90,7 @@ TEST(Metrics, StepRecordHasEveryKeyAndExactNumbers) {
   record.erase("time");
   EXPECT_EQ(record,
             json::parse(R"({"record":"step","step":7,"loss":3.1234567890123457,"grad_norm":2.0,"clip_factor":0.5,
-    "skipped":false,"learning_rate":3e-4,"tokens":1024,"total_tokens":7168,"tokens_per_s":2048.0,"seconds":0.5,
+    "skipped":false,"learning_rate":3e-4,"loss_scale":1.0,"tokens":1024,"total_tokens":7168,"tokens_per_s":2048.0,"seconds":0.5,
     "model_tflops":0.001024,"hardware_tflops":0.0014,"memory_planned":123000000,"memory_allocated":123000000,
     "memory_resident":140000000,"allocations":0,"library_allocations":7})"));
 }

@@ -222,6 +222,7 @@ TEST(TensorBoard, StepsAndValidationBecomeScalars) {
                                                              {"train/clip_factor", 0.5f},
                                                              {"train/skipped", 0.0f},
                                                              {"train/learning_rate", 3e-4f},
+                                                             {"train/loss_scale", 1.0f},
                                                              {"speed/tokens_per_s", 2048.0f},
                                                              {"speed/model_tflops", 0.001024f},
                                                              {"speed/hardware_tflops", 0.0014f},

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "model/unit.h"
@@ -38,6 +39,54 @@ TEST_P(Build, StatesTakeSixteenBytesAParameterWithPaddingCounted) {
   }
   EXPECT_EQ(states, 12 * elements);
   EXPECT_EQ(gradients, 4 * elements);
+}
+
+TEST_P(Build, MixedPrecisionKeepsAMasterAndEightBitMomentsTheirScales) {
+  int64_t elements = 0;
+  for (const model::Unit& unit : model::units(small_job(GetParam()).model)) elements += unit.elements;
+  for (DType compute : {DType::f32, DType::bf16, DType::f16})
+    for (int64_t block : {0, 64, 256, 2048}) {
+      job::Job job = small_job(GetParam());
+      job.precision.compute = compute;
+      if (block > 0) job.optimizer.name = "adamw8bit", job.optimizer.block = block;
+      const Program p = program(job);
+      std::map<BufferKind, int64_t> bytes;
+      for (const Buffer& buffer : p.buffers)
+        if (buffer.role != ops::Role::tied_gradient) bytes[buffer.kind] += buffer.bytes;
+      EXPECT_EQ(bytes[BufferKind::weights], elements * size_of(compute));
+      EXPECT_EQ(bytes[BufferKind::master], compute == DType::f32 ? 0 : 4 * elements);
+      EXPECT_EQ(bytes[BufferKind::moments], block == 0 ? 8 * elements : 2 * (elements + 4 * elements / block));
+      EXPECT_EQ(bytes[BufferKind::gradients], 4 * elements);
+      // Evaluation needs the weights alone, at the same place.
+      for (const Buffer& buffer : program(job, Goal::evaluate).buffers) {
+        EXPECT_NE(buffer.kind, BufferKind::master);
+        if (buffer.kind != BufferKind::weights) continue;
+        EXPECT_EQ(buffer.offset, p.find(ops::Role::parameter, buffer.unit).offset);
+      }
+    }
+}
+
+TEST_P(Build, AttentionInsideDocumentsReadsWhereTheyBegin) {
+  job::Job job = small_job(GetParam());
+  EXPECT_FALSE(program(job).has(ops::Role::document_starts));
+  job.data.attention_across_documents = false;
+  for (Goal goal : {Goal::train, Goal::evaluate}) {
+    const Program p = program(job, goal);
+    int64_t buffers = 0;
+    for (const Buffer& buffer : p.buffers) {
+      if (buffer.role != ops::Role::document_starts) continue;
+      ++buffers;
+      EXPECT_EQ(buffer.bytes, 4 * p.batch * p.sequence);
+    }
+    EXPECT_EQ(buffers, p.micro_batches);  // one for all layers
+    for (const Block& block : p.blocks)
+      for (const ops::Op& op : block.ops) {
+        const size_t least = op.kind == ops::Kind::attention ? 1 : 4;
+        if (op.kind == ops::Kind::attention || op.kind == ops::Kind::attention_backward) {
+          EXPECT_EQ(op.in.size(), least + 1);
+        }
+      }
+  }
 }
 
 TEST_P(Build, EqualLayersShareOneBlock) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "core/error.h"
 
@@ -50,8 +51,11 @@ INSTANTIATE_TEST_SUITE_P(Rows, Placements, testing::ValuesIn(rows),
                          [](const auto& i) { return std::string(i.param.name); });
 
 TEST_P(Placements, StatesFollowTheClosedFormOnEveryRank) {
-  for (bool tied : {false, true}) {
-    const job::Job j = job(tied);
+  for (const auto& [tied, compute, block] : {std::tuple{false, DType::f32, 0}, std::tuple{true, DType::f32, 0},
+                                             std::tuple{true, DType::bf16, 0}, std::tuple{false, DType::bf16, 256}}) {
+    job::Job j = job(tied);
+    j.precision.compute = compute;
+    if (block > 0) j.optimizer.name = "adamw8bit", j.optimizer.block = block;
     const int64_t s_w = shards(GetParam().weights), s_g = shards(GetParam().gradients),
                   s_o = shards(GetParam().optimizer);
     int64_t elements = 0, embedding = 0;
@@ -65,8 +69,10 @@ TEST_P(Placements, StatesFollowTheClosedFormOnEveryRank) {
       std::map<BufferKind, int64_t> bytes;
       for (const Buffer& buffer : p.buffers)
         if (buffer.within < 0 && buffer.role != ops::Role::tied_gradient) bytes[buffer.kind] += buffer.bytes;
-      EXPECT_EQ(bytes[BufferKind::weights], 4 * elements / s_w);
-      EXPECT_EQ(bytes[BufferKind::moments], 8 * elements / s_o);
+      EXPECT_EQ(bytes[BufferKind::weights], size_of(compute) * elements / s_w);
+      EXPECT_EQ(bytes[BufferKind::master], compute == DType::f32 ? 0 : 4 * elements / s_o);
+      EXPECT_EQ(bytes[BufferKind::moments],
+                block == 0 ? 8 * elements / s_o : 2 * (elements / s_o + 4 * elements / s_o / block));
       // A tied table's accumulators are whole in every layout.
       const int64_t whole = tied ? embedding : 0;
       EXPECT_EQ(bytes[BufferKind::gradients], 4 * ((elements - whole) / s_g + whole));

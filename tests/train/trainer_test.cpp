@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstring>
 #include <fstream>
@@ -94,6 +95,28 @@ TEST_F(Training, PlannedPeakIsTheAllocatedPeakAndAStepAllocatesNothing) {
     }
 }
 
+TEST_F(Training, ASplitTrainsOnOneShareAndValidatesOnAnother) {
+  // 90 documents that are learnt and 10 of another kind behind them.
+  data::MegatronWriter writer(folder_.path() / "mixed", DType::u16);
+  for (int d = 0; d < 100; ++d) {
+    std::vector<int32_t> ids(200);
+    for (size_t i = 0; i < ids.size(); ++i)
+      ids[i] = d < 90 ? static_cast<int32_t>(i % 3) : static_cast<int32_t>(100 + i % 7);
+    writer.add(ids);
+    writer.end_document();
+  }
+  writer.commit();
+  job::Job j = job();
+  j.data.train = {{(folder_.path() / "mixed").string(), 1}};
+  j.data.validation.clear();
+  j.data.split = {9, 1};
+  j.run.validate = {.every = 12, .batches = 1};
+  const Recorder recorder = run(j);
+  ASSERT_EQ(recorder.validations.size(), 1u);
+  EXPECT_LT(recorder.steps.back().loss, recorder.steps.front().loss - 1);
+  EXPECT_GT(recorder.validations.back().loss, recorder.steps.back().loss + 1);
+}
+
 TEST_F(Training, RecomputeDropoutAndValidationChangeNoBit) {
   job::Job j = job();
   j.model.dropout = 0.1;
@@ -118,6 +141,72 @@ TEST_F(Training, MicroBatchesChangeNothingButRounding) {
     const std::vector<double> found = losses(run(j));
     for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 2e-5 * expected[i]);
   }
+}
+
+TEST_F(Training, EveryPrecisionLearnsTheSameAndPlansItsMemoryExactly) {
+  job::Job j = job();
+  j.run.steps = 60;
+  const double expected = run(j).steps.back().loss;
+  for (DType compute : {DType::f32, DType::bf16, DType::f16})
+    for (const char* name : {"adamw", "adamw8bit"}) {
+      if (compute == DType::f32 && std::string(name) == "adamw") continue;
+      SCOPED_TRACE(testing::Message() << strata::name_of(compute) << " " << name);
+      j.precision.compute = compute;
+      j.optimizer.name = name;
+      j.schedule.recompute = job::Recompute::none;
+      j.run.validate = {.every = 30, .batches = 1};
+      const Recorder first = run(j);
+      EXPECT_NEAR(first.steps.back().loss, expected, 0.05 * expected);
+      for (const StepReport& step : first.steps) {
+        EXPECT_EQ(step.allocated_bytes, first.planned);
+        if (allocations::watching() && step.step > 1) {
+          EXPECT_EQ(step.allocations, 0);
+        }
+      }
+      // What is made again in backward has the very bits of the first time.
+      j.run.validate = {};
+      j.schedule.recompute = job::Recompute::full;
+      EXPECT_EQ(losses(run(j)), losses(first));
+    }
+}
+
+TEST_F(Training, Fp16SkipsStepsUntilItsLossScaleFits) {
+  job::Job j = job();
+  j.precision.compute = DType::f16;
+  j.precision.scaling = {.initial_power = 30, .hysteresis = 1};
+  j.optimizer.schedule = {.shape = optim::Shape::linear, .warmup = 5};
+  j.run.steps = 40;
+  const Recorder recorder = run(j);
+  int skipped = 0;
+  for (const StepReport& step : recorder.steps) {
+    EXPECT_EQ(step.loss_scale, std::exp2(30 - skipped));
+    skipped += step.skipped;
+    // The rate counts updates.
+    EXPECT_NEAR(
+        step.learning_rate,
+        optim::learning_rate(j.optimizer.schedule, j.optimizer.lr, step.step - 1 - skipped + step.skipped, j.run.steps),
+        1e-7);
+  }
+  EXPECT_GT(skipped, 3);
+  EXPECT_LT(skipped, 25);
+  EXPECT_LT(recorder.steps.back().loss, recorder.steps.front().loss - 0.5);
+
+  j.precision.scaling = {.fixed = 0x1p30};
+  const auto device = device::make_cpu(1);
+  try {
+    train(j, *device, {}, true);
+    FAIL() << "trained at a fixed scale that overflows";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.exit_code(), 3);
+    EXPECT_NE(std::string(error.what()).find("precision.loss_scaling"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(Training, AttentionInsideDocumentsIsTheSameWhereThereIsOne) {
+  job::Job j = job();
+  const std::vector<double> across = losses(run(j));
+  j.data.attention_across_documents = false;
+  EXPECT_EQ(losses(run(j)), across);  // the data is one document
 }
 
 TEST_F(Training, SavesKeepsTheNewestAndStopsOnASignal) {
@@ -194,9 +283,6 @@ TEST_F(Training, RefusesBadInputByName) {
   j.mesh.tensor = 2;
   refused(j, "mesh.tensor");
   j = job();
-  j.precision.compute = DType::bf16;
-  refused(j, "precision.compute");
-  j = job();
   j.batch.global = 7;
   refused(j, "7");
   j = job();
@@ -207,7 +293,11 @@ TEST_F(Training, RefusesBadInputByName) {
   j.model.attention_dropout = 0.1;
   refused(j, "model.attention_dropout");
   j = job();
-  j.data.split = {0.9, 0.1};
+  j.data.validation.clear();
+  j.data.split = {0.9, 0.1};  // the dataset is one document, which cannot be shared out
+  j.run.validate.every = 1;
+  refused(j, "data.split");
+  j.data.split = {1, 0};
   refused(j, "data.split");
   j = job();
   j.data.tokenizer = (folder_.path() / "none.model").string();

@@ -39,10 +39,19 @@ void expect_passed(const VerifyReport& report) {
 }
 
 TEST_P(Vectors, AgreeOnOneThreadAndTwo) {
-  for (int threads : {1, 2}) expect_passed(verify_model(folder_, *device::make_cpu(threads), threads));
+  for (int threads : {1, 2}) expect_passed(verify_model(folder_, DType::f32, *device::make_cpu(threads), threads));
 }
 
-TEST_P(Vectors, AgreeBehindPoisonedMemory) { expect_passed(verify_model(folder_, *device::make_poison(1), 1)); }
+TEST_P(Vectors, AgreeBehindPoisonedMemory) {
+  expect_passed(verify_model(folder_, DType::f32, *device::make_poison(1), 1));
+}
+
+TEST_P(Vectors, AgreeInSixteenBits) {
+  for (DType compute : {DType::bf16, DType::f16}) {
+    expect_passed(verify_model(folder_, compute, *device::make_cpu(2), 2));
+    expect_passed(verify_model(folder_, compute, *device::make_poison(1), 1));
+  }
+}
 
 TEST_P(Vectors, AWrongWeightIsNoticed) {
   test::Scratch copy;
@@ -50,11 +59,12 @@ TEST_P(Vectors, AWrongWeightIsNoticed) {
     fs::copy_file(folder_ / name, copy.path() / name);
   {
     std::fstream file(copy.path() / "model.safetensors", std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(-6, std::ios::end);  // the last weight but one
+    file.seekp(-8, std::ios::end);  // the last weight but one
     const float wrong = 0.5f;
     file.write(reinterpret_cast<const char*>(&wrong), sizeof(wrong));
   }
-  EXPECT_FALSE(verify_model(copy.path(), *device::make_cpu(1), 1).passed());
+  for (DType compute : {DType::f32, DType::bf16, DType::f16})
+    EXPECT_FALSE(verify_model(copy.path(), compute, *device::make_cpu(1), 1).passed());
 }
 
 TEST_P(Vectors, AFolderThatLacksSomethingIsNamed) {
@@ -62,7 +72,7 @@ TEST_P(Vectors, AFolderThatLacksSomethingIsNamed) {
   for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(folder_ / name, copy.path() / name);
   const auto device = device::make_cpu(1);
   try {
-    verify_model(copy.path(), *device, 1);
+    verify_model(copy.path(), DType::f32, *device, 1);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), 2);
