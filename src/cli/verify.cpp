@@ -1,9 +1,10 @@
-// strata verify model
+// strata verify model | tokenizer
 
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "cli/verb.h"
+#include "cli/verify_tokenizer.h"
 #include "core/error.h"
 #include "device/device.h"
 #include "device/threads.h"
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-  std::string folder, device = "cpu";
+  std::string folder, device = "cpu", dtype = "fp32";
   int threads = 1;
   bool json = false;
 };
@@ -25,7 +26,8 @@ void verify_model(const Arguments& arguments) {
   device::prepare_threads(arguments.threads, 1, program_arguments());
   const auto device =
       arguments.device == "poison" ? device::make_poison(arguments.threads) : device::make_cpu(arguments.threads);
-  const train::VerifyReport report = train::verify_model(arguments.folder, *device, arguments.threads);
+  const train::VerifyReport report =
+      train::verify_model(arguments.folder, compute_type(arguments.dtype), *device, arguments.threads);
   if (arguments.json) {
     Json rows = Json::array();
     for (const train::VerifyRow& row : report.rows)
@@ -36,12 +38,13 @@ void verify_model(const Arguments& arguments) {
                       {"passed", row.passed()}});
     print_json({{"folder", arguments.folder},
                 {"model", report.model},
+                {"dtype", arguments.dtype},
                 {"device", device->description()},
                 {"passed", report.passed()},
                 {"checks", rows}});
   } else {
     print_line(fmt::format("{}: {}", arguments.folder, report.model));
-    print_line(fmt::format("on {}", device->description()));
+    print_line(fmt::format("in {} on {}", arguments.dtype, device->description()));
     size_t width = 0;
     for (const train::VerifyRow& row : report.rows) width = std::max(width, row.what.size());
     for (const train::VerifyRow& row : report.rows)
@@ -62,11 +65,13 @@ void add_verify(CLI::App& app) {
       verb->add_subcommand("model", "A Hugging Face folder with reference.safetensors: logits, gradients, losses");
   model->add_option("FOLDER", arguments->folder, "config.json, model.safetensors and reference.safetensors")
       ->required();
+  add_dtype(*model, arguments->dtype);
   model->add_option("--threads", arguments->threads, "Threads to compute with")->check(CLI::Range(1, 1024));
   model->add_option("--device", arguments->device, "cpu, or poison: the CPU behind memory that faults on host access")
       ->check(CLI::IsMember({"cpu", "poison"}));
   add_json(*model, arguments->json);
   model->callback([arguments] { verify_model(*arguments); });
+  add_verify_tokenizer(*verb);
 }
 
 }  // namespace strata::cli

@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "core/text.h"
-#include "data/text.h"
+#include "data/inputs.h"
 #include "data/utf8.h"
 
 namespace strata::data {
@@ -124,6 +124,38 @@ class WordCache {
   std::vector<int32_t> ids_;
 };
 
+// As many caches as calls that are made at once.
+class CachePool {
+ public:
+  class Lease {
+   public:
+    explicit Lease(CachePool& pool) : pool_(pool) {
+      const std::lock_guard lock(pool.mutex_);
+      if (pool.idle_.empty()) {
+        cache_ = std::make_unique<WordCache>();
+      } else {
+        cache_ = std::move(pool.idle_.back());
+        pool.idle_.pop_back();
+      }
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() {
+      const std::lock_guard lock(pool_.mutex_);
+      pool_.idle_.push_back(std::move(cache_));
+    }
+    WordCache* operator->() const { return cache_.get(); }
+
+   private:
+    CachePool& pool_;
+    std::unique_ptr<WordCache> cache_;
+  };
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<WordCache>> idle_;
+};
+
 class SentencePiece final : public Tokenizer {
  public:
   SentencePiece(std::string_view model, const std::filesystem::path& name) : name_(name.string()) {
@@ -221,7 +253,7 @@ class SentencePiece final : public Tokenizer {
       encode_run(text, out);
       return;
     }
-    const std::lock_guard lock(cache_mutex_);
+    const CachePool::Lease cache(caches_);
     while (!text.empty()) {
       if (text.front() == '\n' && !pieces_cross_lines_) {
         byte('\n', out);
@@ -234,10 +266,10 @@ class SentencePiece final : public Tokenizer {
       text.remove_prefix(end);
       if (word.size() > WordCache::longest_word) {
         encode_run(word, out);
-      } else if (!cache_.append(word, out)) {
+      } else if (!cache->append(word, out)) {
         const size_t before = out.size();
         encode_run(word, out);
-        cache_.keep(word, std::span(out).subspan(before));
+        cache->keep(word, std::span(out).subspan(before));
       }
     }
   }
@@ -256,8 +288,7 @@ class SentencePiece final : public Tokenizer {
   bool exact_ = false, pieces_cross_words_ = false, pieces_cross_lines_ = false;
   std::array<int, 256> bytes_{};
   std::vector<std::string> texts_;  // of each id, where exact
-  mutable std::mutex cache_mutex_;
-  mutable WordCache cache_;
+  mutable CachePool caches_;
 };
 
 // --- Training.
@@ -265,16 +296,12 @@ class SentencePiece final : public Tokenizer {
 // The sampled lines; SentencePiece pulls them from here, so that none is held twice.
 class SampledLines final : public sentencepiece::SentenceIterator {
  public:
-  SampledLines(std::span<const std::filesystem::path> texts, int64_t budget, uint64_t seed)
-      : reader_({texts.begin(), texts.end()}, DocumentRule::line, longest_line),
-        key_(random_key(seed, "tokenizer sample")) {
+  SampledLines(std::span<const Input> texts, int64_t budget, const SentencePieceTraining& training)
+      : options_{.rule = DocumentRule::line, .piece_bytes = longest_line, .json_key = training.json_key},
+        reader_({texts.begin(), texts.end()}, options_),
+        key_(random_key(training.seed, "tokenizer sample")) {
     int64_t total = 0;
-    for (const auto& path : texts) {
-      std::error_code error;
-      const uintmax_t size = std::filesystem::file_size(path, error);
-      if (error) throw input_error("{}: cannot read: {}", path.string(), error.message());
-      total += static_cast<int64_t>(size);
-    }
+    for (const Input& input : texts) total += estimated_text_bytes(input);
     share_ = total > budget ? static_cast<double>(budget) / static_cast<double>(total) : 1.0;
     bytes_left_ = 2 * budget;
     advance();
@@ -291,12 +318,11 @@ class SampledLines final : public sentencepiece::SentenceIterator {
   static constexpr int64_t longest_line = 4096;  // SentencePiece leaves out sentences of more than 4192 bytes
 
   void advance() {
-    Piece piece;
-    while (bytes_left_ > 0 && reader_.next(piece)) {
+    for (std::string_view line; bytes_left_ > 0 && next_line(line);) {
       const Random4 bits = philox(key_, index_++);
       if (static_cast<double>(bits[0]) * 0x1p-32 >= share_) continue;
-      if (piece.text.empty() || valid_utf8_prefix(piece.text) != piece.text.size()) continue;
-      line_ = piece.text;
+      if (line.empty() || valid_utf8_prefix(line) != line.size()) continue;
+      line_ = line;
       bytes_left_ -= static_cast<int64_t>(line_.size());
       ++lines_;
       return;
@@ -304,7 +330,29 @@ class SampledLines final : public sentencepiece::SentenceIterator {
     done_ = true;
   }
 
-  TextReader reader_;
+  // Lines of plain text as the reader gives them; those of a document in JSON are in its pieces.
+  bool next_line(std::string_view& line) {
+    while (rest_.empty()) {
+      if (piece_ == pieces_.size()) {
+        Record record;
+        if (!reader_.next(record)) return false;
+        record_pieces(record, options_, scratch_, pieces_);
+        piece_ = 0;
+      }
+      rest_ = pieces_[piece_++].text;
+    }
+    const size_t end = std::min(rest_.find('\n'), rest_.size());
+    line = rest_.substr(0, end);
+    rest_.remove_prefix(std::min(end + 1, rest_.size()));
+    return true;
+  }
+
+  ReadOptions options_;
+  InputReader reader_;
+  std::string scratch_;
+  std::vector<Piece> pieces_;
+  size_t piece_ = 0;
+  std::string_view rest_;
   uint64_t key_, index_ = 0;
   double share_ = 1;
   int64_t bytes_left_ = 0, lines_ = 0;
@@ -318,15 +366,15 @@ std::unique_ptr<Tokenizer> load_sentencepiece(std::string_view model, const std:
   return std::make_unique<SentencePiece>(model, name);
 }
 
-std::string train_sentencepiece(std::span<const std::filesystem::path> texts, const SentencePieceTraining& training) {
+std::string train_sentencepiece(std::span<const Input> texts, const SentencePieceTraining& training) {
   constexpr int least = 300;  // unknown, end of document, 256 bytes, and some letters
   if (training.vocab < least)
     throw input_error("a vocabulary of {} is too small: at least {} (256 of the ids are bytes); or take raw bytes",
                       training.vocab, least);
   const int64_t budget = training.sample_bytes > 0 ? training.sample_bytes : int64_t{512} * training.vocab;
-  SampledLines lines(texts, budget, training.seed);
+  SampledLines lines(texts, budget, training);
   if (lines.done())
-    throw input_error("no text to train a tokenizer on in {}", texts.empty() ? "no files" : texts[0].string());
+    throw input_error("no text to train a tokenizer on in {}", texts.empty() ? "no files" : texts[0].path.string());
   const std::unordered_map<std::string, std::string> settings = {
       {"model_type", "bpe"},
       {"vocab_size", std::to_string(training.vocab)},
@@ -361,7 +409,11 @@ std::string train_sentencepiece(std::span<const std::filesystem::path> texts, co
   if (std::regex_search(message, match, std::regex("required_chars\\. \\d+ vs (\\d+)")))
     throw input_error("a vocabulary of {} is too small for the letters of this text: at least {}", training.vocab,
                       match[1].str());
-  throw input_error("cannot train a tokenizer on {}: {}", texts[0].string(), message);
+  throw input_error("cannot train a tokenizer on {}: {}", texts[0].path.string(), message);
+}
+
+std::string train_sentencepiece(std::span<const std::filesystem::path> texts, const SentencePieceTraining& training) {
+  return train_sentencepiece(find_inputs(texts).files, training);
 }
 
 }  // namespace strata::data

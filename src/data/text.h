@@ -1,67 +1,74 @@
 #pragma once
-// Plain text files as a stream of documents, in bounded memory.
+// Plain text as a stream of documents, in bounded memory.
 
 #include <cstdint>
-#include <filesystem>
-#include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "data/byte_source.h"
 
 namespace strata::data {
 
 /// Where one document ends and the next begins; the end of a file always ends one. Whitespace around a document (whole
 /// blank lines before, all of it behind) is dropped, and documents of nothing else are skipped.
-enum class DocumentRule {
+enum class DocumentRule : uint8_t {
   form_feed,   ///< at each form feed character (U+000C)
-  blank_line,  ///< at each run of blank lines
+  blank_line,  ///< at each run of blank lines (none of them longer than a piece)
   line,        ///< at each line end
 };
 
-/// A document, or a piece of one that is too long to be held whole.
-struct Piece {
-  std::string_view text;                        ///< valid until the next call
-  const std::filesystem::path* file = nullptr;  ///< where it stands
-  int64_t offset = 0;                           ///< of the text's first byte in the file
-  bool last = true;                             ///< whether the document ends with it
+/// Where to cut text that is too long for a piece: at most `piece_bytes` from its beginning (there must be more text than
+/// that), in the second half of the piece: behind the last blank line there, else behind the last line end, else before
+/// the last space, else between two characters.
+size_t piece_cut(std::string_view text, size_t piece_bytes);
+
+/// Where reading of a text stands between two pieces. What comes from there on does not depend on what was read before.
+struct TextPlace {
+  int64_t offset = 0;   ///< of the next unread byte of the (uncompressed) text
+  bool inside = false;  ///< whether a document goes on there
+  bool operator==(const TextPlace&) const = default;
 };
 
+/// One file's documents, in pieces of at most `piece_bytes`; the pieces of a document join to its exact text.
 class TextReader {
  public:
-  /// Pieces are at most `piece_bytes` long. A longer document is cut in the second half of a piece: behind the last
-  /// blank line there, else behind the last line end, else before the last space, else between two characters. Pieces
-  /// of a document join to its exact text.
-  TextReader(std::vector<std::filesystem::path> files, DocumentRule rule, int64_t piece_bytes);
+  struct Piece {
+    std::string_view text;  ///< valid until the next call
+    int64_t offset = 0;     ///< of its first byte in the text
+    bool last = true;       ///< whether the document ends with it; a last piece may be empty
+  };
 
-  /// The next piece; false at the end. A last piece may be empty. Throws an input error for a file that cannot be read
-  /// or is not plain text: compressed files, JSON lines and UTF-16 are refused by name.
+  /// Goes on from `from`. `block_bytes`: how much is read at a time; it changes nothing that comes out.
+  TextReader(std::unique_ptr<ByteSource> source, DocumentRule rule, int64_t piece_bytes, TextPlace from = {},
+             size_t block_bytes = size_t{1} << 18);
+
+  /// The next piece; false at the end of the file. Throws what ByteSource throws, and input errors for what is no text.
   bool next(Piece& piece);
 
-  int64_t bytes_read() const { return bytes_read_; }
+  TextPlace place() const { return {buffer_offset_ + static_cast<int64_t>(begin_), inside_}; }
+  const ByteSource& source() const { return *source_; }
   /// Form feeds with nothing but whitespace before them.
   int64_t empty_documents() const { return empty_documents_; }
 
  private:
   struct Separator {
-    size_t begin, end;  // in buffer_; begin == npos: none found
+    size_t begin, end;  // in buffer_
+    bool found;         // if not, none begins before `begin`
   };
-  void open(const std::filesystem::path& path);
   bool fill();
   Separator find_separator();
-  size_t cut() const;
 
-  std::vector<std::filesystem::path> files_;
+  std::unique_ptr<ByteSource> source_;
   DocumentRule rule_;
-  size_t piece_bytes_;
-  size_t next_file_ = 0;
-  std::ifstream stream_;
-  bool open_ = false, at_end_ = false;
+  size_t piece_bytes_, block_bytes_;
+  bool at_end_ = false, ended_ = false;
   std::string buffer_;
   size_t begin_ = 0;           // unread text starts here
   size_t searched_ = 0;        // no separator starts before this
-  int64_t buffer_offset_ = 0;  // of buffer_[0] in the file
+  int64_t buffer_offset_ = 0;  // of buffer_[0] in the text
   bool inside_ = false;        // a piece of the current document was handed out
-  int64_t bytes_read_ = 0, empty_documents_ = 0;
+  int64_t empty_documents_ = 0;
 };
 
 }  // namespace strata::data

@@ -21,14 +21,14 @@ std::filesystem::path partial_name(const std::filesystem::path& path) {
   return path.parent_path() / fmt::format("{}.partial-{}", path.filename().string(), ::getpid());
 }
 
+}  // namespace
+
 void sync_folder(const std::filesystem::path& folder) {
   const int descriptor = ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor < 0) return;  // some file systems do not open folders; the rename itself is still atomic
   ::fsync(descriptor);
   ::close(descriptor);
 }
-
-}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)), partial_(partial_name(path_)) {
   descriptor_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);

@@ -32,6 +32,9 @@ std::string read_text(const std::filesystem::path& path);
 /// Replaces a file's content in one go.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
+/// Puts on disk which names a folder holds; "" is the working directory. File systems that cannot are passed over.
+void sync_folder(const std::filesystem::path& folder);
+
 /// A folder built under a temporary name beside the target and renamed when complete; removed if never committed. An existing
 /// target is replaced (moved aside first, removed last).
 class AtomicFolder {

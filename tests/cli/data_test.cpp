@@ -59,7 +59,7 @@ TEST_F(Data, BuildsWithATokenizerOfItsOwn) {
 
   const Outcome inspected = data({"inspect", "set", "--tokenizer", "set.model", "--document", "1"});
   EXPECT_EQ(inspected.code, 0) << inspected.err;
-  EXPECT_THAT(inspected.out, AllOf(HasSubstr("set: sound"), HasSubstr("documents  360"),
+  EXPECT_THAT(inspected.out, AllOf(HasSubstr("set: sound"), HasSubstr("documents  360: "),
                                    HasSubstr("of 300 in SentencePiece"), HasSubstr("Entry 838 of the made-up book.")));
 }
 
@@ -79,8 +79,112 @@ TEST_F(Data, BuildsAndInspectsAsJson) {
   const json inspected = json::parse(data({"inspect", "set", "--tokenizer", "bytes", "--json", "--tokens", "7"}).out);
   EXPECT_EQ(inspected["tokens"], built["train"]["tokens"]);
   EXPECT_EQ(inspected["largest_id"], 256);
-  EXPECT_EQ(inspected["document"]["text"], "Entry 0");
-  EXPECT_EQ(inspected["document"]["ids"].size(), 7u);
+  EXPECT_EQ(inspected["distinct_ids"], 30);
+  EXPECT_DOUBLE_EQ(inspected["unigram_entropy"].get<double>(), built["train"]["unigram_entropy"].get<double>());
+  EXPECT_EQ(inspected["document_lengths"]["least"], 29);
+  EXPECT_EQ(inspected["document_lengths"]["most"], 31);
+  EXPECT_EQ(inspected["shown"].size(), 1u);
+  EXPECT_EQ(inspected["shown"][0]["text"], "Entry 0");
+  EXPECT_EQ(inspected["shown"][0]["ids"].size(), 7u);
+  const json three = json::parse(data({"inspect", "set", "--json", "--document", "398", "--count", "3"}).out);
+  EXPECT_EQ(three["shown"].size(), 2u);
+  EXPECT_EQ(three["shown"][1]["number"], 399);
+  EXPECT_EQ(three["shown"][1]["text"], nullptr);
+}
+
+TEST_F(Data, ReadsJsonLinesCompressedFilesAndFolders) {
+  fs::create_directory(folder_ / "in");
+  write("in/b.jsonl", "{\"content\": \"one\"}\n{\"content\": \"\"}\n{\"id\": 4, \"content\": \"t\\u00e9n\"}\n");
+  write("in/a.txt", "plain\f");
+  write("in/README", "not for training");
+  ASSERT_EQ(run_program("gzip", {(folder_ / "in/b.jsonl").string()}).code, 0);
+  const Outcome outcome = data({"build", "--text", "in", "text.txt", "--out", "set", "--bytes", "--json-key", "content",
+                                "--json", "--workers", "3"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const json built = json::parse(outcome.out);
+  EXPECT_EQ(built["train"]["documents"], 403);
+  EXPECT_EQ(built["empty_documents"], 1);
+  EXPECT_EQ(built["input_files"], 3);
+  EXPECT_EQ(built["left_out_files"], 1);
+  EXPECT_EQ(built["workers"], 3);
+  EXPECT_EQ(built["resumed_tokens"], 0);
+  EXPECT_GT(built["tokens_per_s"], 0);
+  const json inspected = json::parse(data({"inspect", "set", "--tokenizer", "bytes", "--json", "--count", "3"}).out);
+  EXPECT_EQ(inspected["shown"][0]["text"], "plain");
+  EXPECT_EQ(inspected["shown"][1]["text"], "one");
+  EXPECT_EQ(inspected["shown"][2]["text"], "t\xc3\xa9n");
+  // A tokenizer learnt from the same files.
+  const Outcome trained =
+      data({"build", "--text", "in", "text.txt", "--out", "own", "--train-tokenizer", "300", "--json-key", "content"});
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_TRUE(fs::exists(folder_ / "own.model"));
+}
+
+TEST_F(Data, InspectChecksIdsAndTokenizersAgainstAVocabulary) {
+  ASSERT_EQ(data({"build", "--text", "text.txt", "--out", "set", "--bytes"}).code, 0);
+  EXPECT_EQ(data({"inspect", "set", "--vocab", "257"}).code, 0);
+  const Outcome ids = data({"inspect", "set", "--vocab", "200"});
+  EXPECT_EQ(ids.code, 2);
+  EXPECT_THAT(ids.err, AllOf(HasSubstr("set.bin"), HasSubstr("id 256"), HasSubstr("0 to 199")));
+  const Outcome tokenizer = data({"inspect", "set", "--vocab", "256", "--tokenizer", "bytes"});
+  EXPECT_EQ(tokenizer.code, 2);
+  EXPECT_THAT(tokenizer.err, AllOf(HasSubstr("--vocab 256"), HasSubstr("257 ids")));
+}
+
+// The text is a hole of many gigabytes in the file system, so that no signal comes too late.
+TEST_F(Data, ASignalKeepsWhatIsDoneAndLeavesNothingThatLooksFinished) {
+  write("endless.txt", "");
+  fs::resize_file(folder_ / "endless.txt", uintmax_t{200} << 30);
+  for (const auto& [signal, code] : {std::pair("INT", 4), std::pair("TERM", 4), std::pair("KILL", 128 + 9)}) {
+    const Outcome outcome = run_program(
+        "/bin/bash",
+        {"-c",
+         "\"$0\" data build --text endless.txt --bytes --out set --save-every 1 & child=$!; for i in $(seq 6000); do "
+         "[[ -e set.building/state.json ]] && break; sleep 0.01; done; kill -s \"$1\" $child; wait $child",
+         STRATA_PROGRAM, signal},
+        {.folder = folder_.string()});
+    ASSERT_EQ(outcome.code, code) << signal << outcome.err;
+    if (code == 4) {
+      EXPECT_THAT(outcome.err, AllOf(HasSubstr("stopped after"), HasSubstr("the same command goes on")));
+    }
+    EXPECT_THAT(names(), ElementsAre("endless.txt", "set.building", "text.txt"));
+    const Outcome inspected = data({"inspect", "set"});
+    EXPECT_EQ(inspected.code, 2);
+    EXPECT_THAT(inspected.err, HasSubstr("not finished"));
+    const Outcome other = data({"build", "--text", "endless.txt", "--bytes", "--out", "set", "--piece", "100"});
+    EXPECT_EQ(other.code, 2);
+    EXPECT_THAT(other.err, AllOf(HasSubstr("--piece was 16384 then and is 100 now"), HasSubstr("--restart")));
+    fs::remove_all(folder_ / "set.building");
+  }
+}
+
+// A limit on the size of files stands in for a full disk.
+TEST_F(Data, ABuildThatRanOutOfDiskGoesOn) {
+  std::string text;
+  for (int i = 0; text.size() < 1500000; ++i)
+    text += "line " + std::to_string(i * 7919 % 100003) + (i % 9 == 0 ? "\f" : "\n");
+  write("big.txt", text);
+  const std::vector<std::string> build = {"data", "build", "--text", "big.txt",      "--bytes", "--validation",
+                                          "0.1",  "--out", "set",    "--save-every", "300000"};
+  std::vector<std::string> limited = {"-c", "trap '' XFSZ; ulimit -f 2000; exec \"$0\" \"$@\"", STRATA_PROGRAM};
+  limited.insert(limited.end(), build.begin(), build.end());
+  const Outcome full = run_program("/bin/bash", limited, {.folder = folder_.string()});
+  EXPECT_EQ(full.code, 3) << full.err;
+  EXPECT_THAT(full.err,
+              AllOf(HasSubstr("train.tokens: cannot write"), HasSubstr("the same command goes on from there")));
+  EXPECT_THAT(names(), ElementsAre("big.txt", "set.building", "text.txt"));
+  const Outcome resumed = strata(build, {.folder = folder_.string()});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("went on     from"));
+  ASSERT_EQ(data({"build", "--text", "big.txt", "--bytes", "--validation", "0.1", "--out", "whole", "--restart"}).code,
+            0);
+  for (const char* rest : {".bin", ".idx", "_validation.bin", "_validation.idx"}) {
+    std::ifstream a(folder_ / (std::string("set") + rest), std::ios::binary);
+    std::ifstream b(folder_ / (std::string("whole") + rest), std::ios::binary);
+    EXPECT_TRUE(std::string(std::istreambuf_iterator<char>(a), {}) ==
+                std::string(std::istreambuf_iterator<char>(b), {}))
+        << rest;
+  }
 }
 
 TEST_F(Data, DocumentsByLine) {
@@ -96,6 +200,8 @@ TEST_F(Data, DocumentsByLine) {
 TEST_F(Data, BadInputExitsWithTwoAndLeavesNothing) {
   write("empty.txt", "\n\n");
   write("vocab.json", "{\"a\": 0}");
+  write("bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": 1}\n");
+  write("cut.gz", std::string("\x1f\x8b\x08\0\0\0\0\0\0\3", 10));
   const auto refused = [&](std::vector<std::string> arguments, const std::string& part) {
     const Outcome outcome = data(std::move(arguments));
     EXPECT_EQ(outcome.code, 2) << part;
@@ -110,8 +216,13 @@ TEST_F(Data, BadInputExitsWithTwoAndLeavesNothing) {
   refused({"build", "--text", "text.txt", "--out", "set", "--train-tokenizer", "50000"}, "at most");
   refused({"build", "--text", "text.txt", "--out", "set", "--tokenizer", "vocab.json"}, "vocab.json");
   refused({"build", "--text", "text.txt", "--out", "set", "--bytes", "--validation", "1.5"}, "fraction");
+  refused({"build", "--text", "bad.jsonl", "--out", "set", "--bytes"}, "bad.jsonl:2: the key \"text\" holds a number");
+  refused({"build", "--text", "bad.jsonl", "--out", "set", "--bytes", "--json-key", "txt"},
+          "bad.jsonl:1: no key \"txt\"");
+  refused({"build", "--text", "text.txt", "--format", "jsonl", "--out", "set", "--bytes"}, "text.txt:1: not JSON");
+  refused({"build", "--text", "cut.gz", "--out", "set", "--bytes"}, "cut.gz: truncated");
   refused({"inspect", "set"}, "set.idx");
-  EXPECT_THAT(names(), ElementsAre("empty.txt", "text.txt", "vocab.json"));
+  EXPECT_THAT(names(), ElementsAre("bad.jsonl", "cut.gz", "empty.txt", "text.txt", "vocab.json"));
 }
 
 TEST_F(Data, InspectFindsWhatIsWrong) {

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "data/survey.h"
 #include "data/temp_folder.h"
 
 namespace strata::data {
@@ -77,7 +78,7 @@ TEST_F(Megatron, ReadsAForeignFile) {
     std::vector<int32_t> part(3);
     file.read(2, 65001, part);
     EXPECT_THAT(part, ElementsAre(7, 8, 65000));
-    EXPECT_EQ(file.check_ids(65001), 65000);
+    EXPECT_EQ(survey(file, 65001).largest_id, 65000);
   }
 }
 
@@ -108,7 +109,7 @@ TEST_F(Megatron, RefusesIdsPastTheVocabulary) {
   std::vector<int32_t> one(1);
   file.read(3, 65000, one);
   for (const auto& message : {message_of(Fault::input, [&] { file.read(4, 65000, one); }),
-                              message_of(Fault::input, [&] { file.check_ids(65000); })})
+                              message_of(Fault::input, [&] { survey(file, 65000); })})
     EXPECT_THAT(message, AllOf(HasSubstr("x.bin"), HasSubstr("token 4"), HasSubstr("65000"), HasSubstr("0 to 64999")));
 }
 
@@ -253,7 +254,7 @@ TEST_F(Megatron, WritesAndReadsManyDocumentsOfEveryType) {
     const MegatronFile file(folder_ / "x");
     EXPECT_EQ(file.tokens(), total);
     EXPECT_EQ(file.index().documents(), writer.documents());
-    EXPECT_EQ(file.check_ids(128), 127);
+    EXPECT_EQ(survey(file, 128).largest_id, 127);
     std::vector<int32_t> ids(4);
     file.read(file.index().document_begin(998), 128, ids);
     EXPECT_THAT(ids, ElementsAre(998 % 128, 998 % 128, 998 % 128, 998 % 128));

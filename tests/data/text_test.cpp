@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/random.h"
 #include "data/temp_folder.h"
 
 namespace strata::data {
@@ -11,20 +12,40 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// Bytes at hand as a source, given out a few at a time.
+class Bytes final : public ByteSource {
+ public:
+  explicit Bytes(std::string text) : ByteSource("bytes"), text_(std::move(text)) {}
+  size_t read(std::span<char> out) override {
+    const size_t count = std::min(out.size(), text_.size() - at_);
+    text_.copy(out.data(), count, at_);
+    at_ += count;
+    return count;
+  }
+  int64_t stored_bytes() const override { return static_cast<int64_t>(at_); }
+  bool compressed() const override { return false; }
+
+ private:
+  std::string text_;
+  size_t at_ = 0;
+};
+
 // Documents, pieces joined by '|'.
 std::vector<std::string> documents(const std::vector<std::filesystem::path>& files, DocumentRule rule,
                                    int64_t piece_bytes = 1 << 20) {
   std::vector<std::string> all;
-  TextReader reader(files, rule, piece_bytes);
   std::string document;
-  for (Piece piece; reader.next(piece);) {
-    document += piece.text;
-    if (!piece.last) {
-      document += '|';
-      continue;
+  for (const auto& file : files) {
+    TextReader reader(ByteSource::open(file), rule, piece_bytes);
+    for (TextReader::Piece piece; reader.next(piece);) {
+      document += piece.text;
+      if (!piece.last) {
+        document += '|';
+        continue;
+      }
+      all.push_back(document);
+      document.clear();
     }
-    all.push_back(document);
-    document.clear();
   }
   EXPECT_EQ(document, "");
   return all;
@@ -47,9 +68,8 @@ TEST(TextReader, TakesWindowsLineEndsAndAByteOrderMark) {
 }
 
 TEST(TextReader, SkipsEmptyDocumentsAndCountsThem) {
-  const TempFolder folder;
-  TextReader reader({folder.write("a.txt", "\f \n\fone\f\f two \f\n\n")}, DocumentRule::form_feed, 64);
-  Piece piece;
+  TextReader reader(std::make_unique<Bytes>("\f \n\fone\f\f two \f\n\n"), DocumentRule::form_feed, 64);
+  TextReader::Piece piece;
   ASSERT_TRUE(reader.next(piece));
   EXPECT_EQ(piece.text, "one");
   EXPECT_EQ(piece.offset, 4);
@@ -58,7 +78,7 @@ TEST(TextReader, SkipsEmptyDocumentsAndCountsThem) {
   EXPECT_EQ(piece.offset, 9);
   EXPECT_FALSE(reader.next(piece));
   EXPECT_EQ(reader.empty_documents(), 3);
-  EXPECT_EQ(reader.bytes_read(), 17);
+  EXPECT_EQ(reader.source().stored_bytes(), 17);
 }
 
 TEST(TextReader, CutsLongDocumentsWhereTheyHurtLeast) {
@@ -86,10 +106,10 @@ TEST(TextReader, PiecesJoinToTheTextAcrossReadingBlocks) {
   text.pop_back();
   const auto file = folder.write("a.txt", text);
   for (const int64_t piece_bytes : {1000, 4096, 300000, 4000000}) {
-    TextReader reader({file}, DocumentRule::form_feed, piece_bytes);
+    TextReader reader(ByteSource::open(file), DocumentRule::form_feed, piece_bytes);
     std::string joined;
     int pieces = 0;
-    for (Piece piece; reader.next(piece); ++pieces) {
+    for (TextReader::Piece piece; reader.next(piece); ++pieces) {
       ASSERT_LE(static_cast<int64_t>(piece.text.size()), piece_bytes);
       ASSERT_EQ(piece.offset, static_cast<int64_t>(joined.size()));
       joined += piece.text;
@@ -105,24 +125,49 @@ TEST(TextReader, PiecesJoinToTheTextAcrossReadingBlocks) {
   EXPECT_TRUE(joined == text);
 }
 
-TEST(TextReader, RefusesWhatIsNotPlainText) {
-  const TempFolder folder;
-  const auto message = [&](const std::string& name, std::string_view content) {
-    return message_of(Fault::input, [&] { documents({folder.write(name, content)}, DocumentRule::form_feed); });
+// Whatever was read at a time and wherever reading is taken up again, the same pieces come.
+TEST(TextReader, GoesOnFromAnyPieceTheSame) {
+  const std::string_view letters[] = {"a",  "bc ",          " ",    "\n",   "\n\n",     "\f",
+                                      "\t", "\xe2\x82\xac", "word", "\r\n", "         "};
+  struct Seen {
+    std::string text;
+    int64_t offset;
+    bool last;
+    bool operator==(const Seen&) const = default;
   };
-  EXPECT_THAT(message("a.gz", "\x1f\x8b\x08rest"), ::testing::AllOf(HasSubstr("a.gz"), HasSubstr("gzip")));
-  EXPECT_THAT(message("a.zst", "\x28\xb5\x2f\xfd rest"), HasSubstr("zstd"));
-  EXPECT_THAT(message("a.bz2", "BZh91AY"), HasSubstr("bzip2"));
-  EXPECT_THAT(message("a.xz",
-                      "\xfd"
-                      "7zXZ rest"),
-              HasSubstr("xz"));
-  EXPECT_THAT(message("a.txt", std::string("\xff\xfeh\0", 4)), HasSubstr("UTF-16"));
-  EXPECT_THAT(message("a.jsonl", "{\"text\": \"x\"}\n"), HasSubstr("JSON"));
-  EXPECT_THAT(message("a.idx", std::string("MMIDIDX\0\0", 9)), HasSubstr("index"));
-  EXPECT_THAT(message_of(Fault::input, [&] { documents({folder / "none.txt"}, DocumentRule::line); }),
-              ::testing::AllOf(HasSubstr("none.txt"), HasSubstr("No such file")));
-  EXPECT_THAT(message_of(Fault::input, [&] { documents({folder / ""}, DocumentRule::line); }), HasSubstr("folder"));
+  for (uint64_t round = 0; round < 60; ++round) {
+    std::string text = round % 3 == 0 ? "\xef\xbb\xbf" : "";
+    for (uint64_t i = 0; i < 400; ++i) text += letters[philox(round, i)[0] % 11];
+    const auto rule = static_cast<DocumentRule>(round % 3);
+    const auto read = [&](TextPlace from, size_t block, std::vector<TextPlace>* places, int64_t* empty) {
+      TextReader reader(std::make_unique<Bytes>(text), rule, 24, from, block);
+      std::vector<Seen> all;
+      for (TextReader::Piece piece; reader.next(piece);) {
+        all.push_back({std::string(piece.text), piece.offset, piece.last});
+        if (places != nullptr) places->push_back(reader.place());
+      }
+      if (empty != nullptr) *empty = reader.empty_documents();
+      return all;
+    };
+    std::vector<TextPlace> places;
+    int64_t empty = 0;
+    const std::vector<Seen> whole = read({}, 1 << 16, &places, &empty);
+    ASSERT_FALSE(whole.empty());
+    for (const size_t block : {1, 2, 7, 33, 301}) {
+      int64_t again = 0;
+      ASSERT_EQ(read({}, block, nullptr, &again), whole) << round << " " << block;
+      ASSERT_EQ(again, empty);
+    }
+    for (size_t i = 0; i < places.size(); ++i)
+      ASSERT_EQ(read(places[i], 1 + i % 50, nullptr, nullptr),
+                std::vector<Seen>(whole.begin() + static_cast<ptrdiff_t>(i) + 1, whole.end()))
+          << round << " " << i;
+  }
+}
+
+TEST(TextReader, RefusesShortPieces) {
+  EXPECT_THAT(message_of(Fault::input, [] { TextReader(std::make_unique<Bytes>(""), DocumentRule::line, 15); }),
+              HasSubstr("at least 16"));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Any bytes as PREFIX.idx: either a sound index, all of which can be asked for, or an input error.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <vector>
 
 #include "core/error.h"
 #include "data/megatron.h"
@@ -14,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   uint32_t bin_bytes = 0;
   std::memcpy(&bin_bytes, data, sizeof bin_bytes);
   try {
-    const strata::data::MegatronIndex index(std::as_bytes(std::span(data + 4, size - 4)), bin_bytes, "fuzz");
+    const strata::data::MegatronIndex index({std::as_bytes(std::span(data + 4, size - 4)), "fuzz.idx"}, bin_bytes,
+                                            "fuzz");
     int64_t tokens = 0;
     for (int64_t i = 0; i < index.sequences(); ++i) {
       STRATA_CHECK(index.sequence_begin(i) == tokens);
@@ -27,6 +30,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       begin = index.document_begin(i);
     }
     STRATA_CHECK(begin == tokens);
+    std::vector<int32_t> starts(static_cast<size_t>(std::min<int64_t>(tokens, 100)));
+    index.document_starts(0, starts);
+    index.document_starts(tokens - static_cast<int64_t>(starts.size()), starts);
   } catch (const strata::Error&) {
   }
   return 0;

@@ -1,0 +1,54 @@
+#pragma once
+// JSON lines: a JSON object a line, one of whose members is a document's text.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "data/byte_source.h"
+
+namespace strata::data {
+
+/// Where reading of lines stands.
+struct LinePlace {
+  int64_t offset = 0;  ///< of the next unread byte of the (uncompressed) text
+  int64_t line = 0;    ///< how many lines come before it
+  bool operator==(const LinePlace&) const = default;
+};
+
+/// The lines of a text, each whole; memory is bounded by the longest line. Lines of nothing but whitespace are passed over.
+class LineReader {
+ public:
+  struct Line {
+    std::string_view text;  ///< without its end; valid until the next call
+    int64_t number = 0;     ///< from 1
+  };
+
+  /// Goes on from `from`. `block_bytes` changes nothing that comes out.
+  explicit LineReader(std::unique_ptr<ByteSource> source, LinePlace from = {}, size_t block_bytes = size_t{1} << 18);
+
+  /// The next line; false at the end of the file. Throws what ByteSource throws, and input errors for a line of more than
+  /// longest_line bytes and for what is no text.
+  bool next(Line& line);
+
+  LinePlace place() const { return {buffer_offset_ + static_cast<int64_t>(begin_), lines_}; }
+  const ByteSource& source() const { return *source_; }
+
+  static constexpr int64_t longest_line = int64_t{1} << 30;
+
+ private:
+  bool fill();
+  std::unique_ptr<ByteSource> source_;
+  size_t block_bytes_;
+  bool at_end_ = false;
+  std::string buffer_;
+  size_t begin_ = 0, searched_ = 0;  // unread text starts at begin_; no line ends before searched_
+  int64_t buffer_offset_ = 0, lines_ = 0;
+};
+
+/// The string under `key` of the object in `line`, escapes resolved. Throws an input error that opens with "FILE:NUMBER"
+/// where the line is no JSON object (syntax, column named), and where the key is missing, there twice, or no string.
+std::string json_text(std::string_view line, std::string_view key, std::string_view file, int64_t number);
+
+}  // namespace strata::data
