@@ -131,7 +131,7 @@ void add_generate(CLI::App& app) {
   verb->add_option("--top-p", arguments->sampling.top_p, "Choose among the likeliest that make up this probability")
       ->check(CLI::Range(0.0, 1.0));
   verb->add_option("--seed", arguments->seed, "The same seed gives the same text");
-  verb->add_option("--tokenizer", arguments->tokenizer, "Tokenizer file (default: the one in FOLDER)");
+  verb->add_option("--tokenizer", arguments->tokenizer, "A tokenizer's file, or the folder it is in (default: FOLDER)");
   add_dtype(*verb, arguments->dtype);
   verb->add_option("--threads", arguments->threads, "Threads to compute with")->check(CLI::Range(1, 1024));
   add_json(*verb, arguments->json);

@@ -14,8 +14,8 @@ class ByteTokenizer final : public Tokenizer {
   int64_t vocab() const override { return 257; }
 
   void encode(std::string_view text, std::vector<int32_t>& out) const override {
-    out.reserve(out.size() + text.size());
-    for (const char c : text) out.push_back(static_cast<uint8_t>(c));
+    const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+    out.insert(out.end(), bytes, bytes + text.size());
   }
 
   std::string decode(std::span<const int32_t> ids) const override {

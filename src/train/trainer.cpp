@@ -103,14 +103,7 @@ void check_tokenizer(const job::Job& job) {
   if (path.empty()) return;
   if (path != data::bytes_name && !std::filesystem::exists(path))
     throw input_error("data.tokenizer: {}: no such file", path.string());
-  std::unique_ptr<data::Tokenizer> tokenizer;
-  try {
-    tokenizer = data::load_tokenizer(path);
-  } catch (const Error&) {
-    // Tokenizers of other programs may stand behind a dataset: only those that this build reads can be asked.
-    if (path == data::bytes_name || path.extension() == ".model") throw;
-    return;
-  }
+  const auto tokenizer = data::load_tokenizer(path);
   if (tokenizer->vocab() > job.model.vocab)
     throw input_error("model.vocab = {}, but data.tokenizer {} has {} ids: set model.vocab to that or more",
                       job.model.vocab, path.string(), tokenizer->vocab());

@@ -145,7 +145,7 @@ TEST_F(Training, MicroBatchesChangeNothingButRounding) {
 
 TEST_F(Training, EveryPrecisionLearnsTheSameAndPlansItsMemoryExactly) {
   job::Job j = job();
-  j.run.steps = 60;
+  j.run.steps = 120;
   const double expected = run(j).steps.back().loss;
   for (DType compute : {DType::f32, DType::bf16, DType::f16})
     for (const char* name : {"adamw", "adamw8bit"}) {
