@@ -18,13 +18,13 @@ preset = "quickstart"
 train = [{ path = "$(readlink -f "$data.bin")" }]
 validation = "$(readlink -f "${data}_validation.bin")"
 [batch]
-global = 8
-micro = 8
+global = 4
+micro = 4
 sequence = 128
 [optimizer]
-lr = 2e-3
+lr = 1e-3
 weight_decay = 0.1
-schedule = { shape = "cosine", warmup = 0.05, min_lr = 2e-4 }
+schedule = { shape = "cosine", warmup = 0.05, min_lr = 1e-4 }
 [run]
 steps = $steps
 threads = ${THREADS:-2}

@@ -38,10 +38,11 @@ struct Product {
   auto operator<=>(const Product&) const = default;
 };
 
-double seconds_of(device::Device& device, const Product& p) {
+double seconds_of(device::Device& device, const Product& p, int runs = 5) {
   return seconds_alone(device, {.kind = ops::Kind::linear, .in = {0, 1}, .out = {2}},
                        {tensor(p.compute, {p.rows, p.inner}), tensor(p.compute, {p.outer, p.inner}),
-                        tensor(p.compute, {p.rows, p.outer})});
+                        tensor(p.compute, {p.rows, p.outer})},
+                       runs);
 }
 
 }  // namespace
@@ -75,7 +76,7 @@ double seconds_alone(device::Device& device, ops::Op op, std::vector<ops::Tensor
 
 double measure_product_rate(device::Device& device, DType compute) {
   constexpr int64_t n = 1024;
-  return 2.0 * static_cast<double>(n * n * n) / seconds_of(device, {n, n, n, compute});
+  return 2.0 * static_cast<double>(n * n * n) / seconds_of(device, {n, n, n, compute}, 20);
 }
 
 std::string product_rate_name(DType compute) {

@@ -115,6 +115,8 @@ HWY_INLINE void swiglu_of(const T* gate, const T* up, T* y, int64_t count) {
 template <class T>
 HWY_INLINE void swiglu_backward_of(const T* dy, const T* gate, const T* up, T* dgate, T* dup, int64_t count) {
   each_pair(count, [=](int64_t i, auto span) HWY_ATTR {
+    prefetch(gate + 2 * count + i, pair_size);
+    prefetch(up + 2 * count + i, pair_size);
     const Pair g = load_pair(gate + i, span), u = load_pair(up + i, span), v = load_pair(dy + i, span);
     const Pair s = sigmoid<T>(g), silu = Mul(g, s);
     // silu' = s + g s (1 - s)

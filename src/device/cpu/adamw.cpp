@@ -9,22 +9,18 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "device/cpu/adamw.h"
 #include "device/cpu/dynamic_codebook.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
-#include "device/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
 using IntTag = hn::RebindToSigned<FloatTag>;
 using IntVector = hn::Vec<IntTag>;
-
-/// Instead of a copy's type, where there is none.
-struct NoCopy {};
 
 /// One vector:  w -= decay w;  m = beta1 m + rest1 g;  v = beta2 v + rest2 g^2;
 /// w -= step m / (sqrt(v / bias2) + epsilon), as torch.optim.AdamW.
@@ -38,51 +34,32 @@ HWY_INLINE void update(FloatTag d, const AdamW& a, float decay, FloatVector grad
   w = hn::NegMulAdd(hn::Set(d, a.step), hn::Div(m, denominator), w);
 }
 
-template <class Copy>
-HWY_INLINE void copy_weights(const float* weights, Copy* copy, int64_t begin, int64_t end) {
-  if constexpr (!std::is_same_v<Copy, NoCopy>) {
-    const FloatTag d;
-    each_vector(d, end - begin, [=](int64_t i, auto span) HWY_ATTR {
-      store(d, load(d, weights + begin + i, span), copy + begin + i, span);
-    });
-  }
-}
-
-/// update(begin, end, decay) on what of [begin, end) lies in a range, gap(begin, end) on the rest.
-template <class Update, class Gap>
+/// f(from, to, decay) on what of [begin, end) lies in a range.
+template <class F>
 HWY_INLINE void each_range(std::span<const ops::DecayRange> ranges, float decay, int64_t begin, int64_t end,
-                           const Update& in_range, const Gap& gap) {
-  int64_t at = begin;
+                           const F& f) {
   auto range = std::partition_point(ranges.begin(), ranges.end(), [=](const auto& r) { return r.end <= begin; });
   for (; range != ranges.end() && range->begin < end; ++range) {
     const int64_t from = std::max(begin, range->begin), to = std::min(end, range->end);
-    if (at < from) gap(at, from);
-    if (from < to) in_range(from, to, range->decay ? decay : 0.0f);
-    at = std::max(at, to);
+    if (from < to) f(from, to, range->decay ? decay : 0.0f);
   }
-  if (at < end) gap(at, end);
 }
 
-template <class Copy>
-HWY_INLINE void adamw_full(const AdamWOperands& o, const AdamW& s, Copy* copy, int64_t begin, int64_t end) {
+HWY_INLINE void update_full(const AdamWOperands& o, const AdamW& s, int64_t begin, int64_t end) {
   const FloatTag d;
   const float* gradient = o.gradient;
   float *weights = o.weights, *moment1 = static_cast<float*>(o.moment1), *moment2 = static_cast<float*>(o.moment2);
   const AdamW a = s;
-  each_range(
-      o.ranges, a.decay, begin, end,
-      [=](int64_t from, int64_t to, float decay) HWY_ATTR {
-        each_vector(d, to - from, [=](int64_t j, auto span) HWY_ATTR {
-          const int64_t i = from + j;
-          auto w = load(d, weights + i, span), m = load(d, moment1 + i, span), v = load(d, moment2 + i, span);
-          update(d, a, decay, load(d, gradient + i, span), w, m, v);
-          store(d, w, weights + i, span);
-          store(d, m, moment1 + i, span);
-          store(d, v, moment2 + i, span);
-          if constexpr (!std::is_same_v<Copy, NoCopy>) store(d, w, copy + i, span);
-        });
-      },
-      [=](int64_t from, int64_t to) HWY_ATTR { copy_weights(weights, copy, from, to); });
+  each_range(o.ranges, a.decay, begin, end, [=](int64_t from, int64_t to, float decay) HWY_ATTR {
+    each_vector(d, to - from, [=](int64_t j, auto span) HWY_ATTR {
+      const int64_t i = from + j;
+      auto w = load(d, weights + i, span), m = load(d, moment1 + i, span), v = load(d, moment2 + i, span);
+      update(d, a, decay, load(d, gradient + i, span), w, m, v);
+      store(d, w, weights + i, span);
+      store(d, m, moment1 + i, span);
+      store(d, v, moment2 + i, span);
+    });
+  });
 }
 
 #if HWY_TARGET == HWY_AVX3
@@ -120,7 +97,8 @@ HWY_INLINE IntVector encode(FloatTag d, const DynamicCodebook& book, FloatVector
   const auto beyond = hn::Sub(hn::Mul(hn::Add(bracket, step), unit), size);
   const auto nearer = hn::IfThenElse(hn::Gt(below, beyond), hn::Add(rank, one), rank);
   const auto nearest = hn::Min(nearer, at(book.last, group));
-  return hn::ConvertTo(di, Signed ? hn::Add(hn::CopySignToAbs(nearest, x), hn::Set(d, 127.0f)) : hn::Sub(nearest, one));
+  const auto code = Signed ? hn::Add(hn::CopySignToAbs(nearest, x), hn::Set(d, 127.0f)) : hn::Sub(nearest, one);
+  return IntVector{_mm512_cvttps_epi32(code.raw)};
 }
 #else
 /// As above, with tables that any instruction set can read.
@@ -151,79 +129,101 @@ HWY_INLINE IntVector load_codes(const uint8_t* from, Span span) {
   return hn::PromoteTo(IntTag(), load(narrow, from, span));
 }
 
+HWY_INLINE void store_codes(IntVector codes, uint8_t* to) {
+#if HWY_TARGET == HWY_AVX3
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(codes.raw));
+#else
+  const hn::Rebind<uint8_t, FloatTag> narrow;
+  hn::StoreU(hn::DemoteTo(narrow, codes), narrow, to);
+#endif
+}
+
 /// codes[i] = the code nearest to values[i] / scale, for a block; returns the scale, the largest |value|. A block of
 /// nothing but zeros, or of numbers too small to divide by, becomes zeros.
 template <bool Signed>
 HWY_INLINE float encode_block(const DynamicCodebook& book, const float* values, float largest, uint8_t* codes,
                               int64_t block) {
   const FloatTag d;
-  const hn::Rebind<uint8_t, FloatTag> narrow;
   const bool zero = largest < std::numeric_limits<float>::min();
   const auto inverse = hn::Set(d, zero ? 0.0f : 1 / largest);
-  each_vector(d, block, [&](int64_t i, auto span) HWY_ATTR {
-    const auto code = encode<Signed>(d, book, hn::Mul(load(d, values + i, span), inverse));
-    store(narrow, hn::DemoteTo(narrow, code), codes + i, span);
-  });
+  for (int64_t i = 0; i < block; i += static_cast<int64_t>(hn::Lanes(d)))  // a block is whole vectors
+    store_codes(encode<Signed>(d, book, hn::Mul(hn::Load(d, values + i), inverse)), codes + i);
   return zero ? 0.0f : largest;
 }
 
-/// Whole blocks. The new moments of a block are kept in fp32 until its largest are known.
-template <class Copy>
-HWY_INLINE void adamw_blocks(const AdamWOperands& o, const AdamW& s, Copy* copy, int64_t begin, int64_t end) {
+/// The moments of a block while it is worked on.
+struct Moments {
+  HWY_ALIGN float first[ops::grain];
+  HWY_ALIGN float second[ops::grain];
+};
+
+/// Elements [from, to) of the block that begins at `at`: new weights, and moments in fp32. Raises `most`, lane by lane.
+HWY_INLINE void update_codes(const AdamWOperands& o, const AdamW& s, float decay, int64_t at, int64_t from, int64_t to,
+                             Moments& moments, Pair& most) {
   const FloatTag d;
-  const float* gradient = o.gradient;
-  float* weights = o.weights;
-  uint8_t *codes1 = static_cast<uint8_t*>(o.moment1), *codes2 = static_cast<uint8_t*>(o.moment2);
-  const DynamicCodebook &book1 = dynamic_codebook(true), &book2 = dynamic_codebook(false);
+  const auto &book1 = dynamic_codebook(true), &book2 = dynamic_codebook(false);
+  const float* gradient = o.gradient + from;
+  float *weights = o.weights + from, *first = moments.first + (from - at), *second = moments.second + (from - at);
+  const uint8_t *codes1 = static_cast<uint8_t*>(o.moment1) + from, *codes2 = static_cast<uint8_t*>(o.moment2) + from;
+  const auto scale1 = hn::Set(d, o.scale1[at / o.block]), scale2 = hn::Set(d, o.scale2[at / o.block]);
   const AdamW a = s;
-  HWY_ALIGN float moments1[ops::grain], moments2[ops::grain];
+  auto most1 = most.first, most2 = most.second;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = to - from;
+  const auto one = [&](int64_t i, auto span) HWY_ATTR __attribute__((always_inline)) {
+    auto w = load(d, weights + i, span);
+    auto m = hn::Mul(decode<true>(d, book1, load_codes(codes1 + i, span)), scale1);
+    auto v = hn::Mul(decode<false>(d, book2, load_codes(codes2 + i, span)), scale2);
+    update(d, a, decay, load(d, gradient + i, span), w, m, v);
+    store(d, w, weights + i, span);
+    store(d, m, first + i, span);
+    store(d, v, second + i, span);
+    most1 = hn::Max(most1, keep(d, hn::Abs(m), span));
+    most2 = hn::Max(most2, keep(d, v, span));
+  };
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) one(i, Whole{});
+  if (i < count) one(i, Part{static_cast<size_t>(count - i)});
+  most = {most1, most2};
+}
+
+/// Whole blocks. The new moments of a block stay in fp32 until its largest are known.
+HWY_INLINE void update_blocks(const AdamWOperands& o, const AdamW& s, int64_t begin, int64_t end) {
+  const FloatTag d;
+  Moments moments;
   for (int64_t at = begin; at < end; at += o.block) {
-    const int64_t number = at / o.block;
-    const auto old1 = hn::Set(d, o.scale1[number]), old2 = hn::Set(d, o.scale2[number]);
-    auto most1 = hn::Zero(d), most2 = hn::Zero(d);
-    bool any = false;
-    each_range(
-        o.ranges, a.decay, at, at + o.block,
-        [&](int64_t from, int64_t to, float decay) HWY_ATTR {
-          any = true;
-          each_vector(d, to - from, [&](int64_t j, auto span) HWY_ATTR {
-            const int64_t i = from + j;
-            auto w = load(d, weights + i, span);
-            auto m = hn::Mul(decode<true>(d, book1, load_codes(codes1 + i, span)), old1);
-            auto v = hn::Mul(decode<false>(d, book2, load_codes(codes2 + i, span)), old2);
-            update(d, a, decay, load(d, gradient + i, span), w, m, v);
-            store(d, w, weights + i, span);
-            if constexpr (!std::is_same_v<Copy, NoCopy>) store(d, w, copy + i, span);
-            store(d, m, moments1 + i - at, span);
-            store(d, v, moments2 + i - at, span);
-            most1 = hn::Max(most1, keep(d, hn::Abs(m), span));
-            most2 = hn::Max(most2, keep(d, v, span));
-          });
-        },
-        [&](int64_t from, int64_t to) HWY_ATTR {
-          copy_weights(weights, copy, from, to);
-          std::memset(moments1 + from - at, 0, static_cast<size_t>(to - from) * sizeof(float));
-          std::memset(moments2 + from - at, 0, static_cast<size_t>(to - from) * sizeof(float));
-        });
-    if (!any) continue;
-    o.scale1[number] = encode_block<true>(book1, moments1, hn::GetLane(hn::MaxOfLanes(d, most1)), codes1 + at, o.block);
-    o.scale2[number] =
-        encode_block<false>(book2, moments2, hn::GetLane(hn::MaxOfLanes(d, most2)), codes2 + at, o.block);
+    Pair most = constant(0);
+    int64_t done = at;  // elements between ranges are zero
+    const auto clear_to = [&](int64_t to) {
+      std::memset(moments.first + (done - at), 0, static_cast<size_t>(to - done) * sizeof(float));
+      std::memset(moments.second + (done - at), 0, static_cast<size_t>(to - done) * sizeof(float));
+    };
+    each_range(o.ranges, s.decay, at, at + o.block, [&](int64_t from, int64_t to, float decay) HWY_ATTR {
+      clear_to(from);
+      update_codes(o, s, decay, at, from, to, moments, most);
+      done = to;
+    });
+    if (done == at) continue;  // nothing but padding
+    clear_to(at + o.block);
+    uint8_t *codes1 = static_cast<uint8_t*>(o.moment1) + at, *codes2 = static_cast<uint8_t*>(o.moment2) + at;
+    const float largest1 = hn::GetLane(hn::MaxOfLanes(d, most.first));
+    const float largest2 = hn::GetLane(hn::MaxOfLanes(d, most.second));
+    o.scale1[at / o.block] = encode_block<true>(dynamic_codebook(true), moments.first, largest1, codes1, o.block);
+    o.scale2[at / o.block] = encode_block<false>(dynamic_codebook(false), moments.second, largest2, codes2, o.block);
   }
 }
 
-/// Elements [begin, end), whole blocks if the moments are in blocks.
+/// Elements [begin, end); `begin` is at a grain, `end` too or the last.
 void adamw(const AdamWOperands& o, const AdamW& s, int64_t begin, int64_t end) {
-  const auto run = [&](auto* copy) HWY_ATTR {
+  for (int64_t at = begin; at < end; at += ops::grain) {  // what a grain has just written is copied from cache
+    const int64_t to = std::min(at + ops::grain, end);
     if (o.block > 0)
-      adamw_blocks(o, s, copy, begin, end);
+      update_blocks(o, s, at, to);
     else
-      adamw_full(o, s, copy, begin, end);
-  };
-  if (o.copy == nullptr)
-    run(static_cast<NoCopy*>(nullptr));
-  else
-    with_storage(o.copy_type, [&](auto t) HWY_ATTR { run(static_cast<decltype(t)*>(o.copy)); });
+      update_full(o, s, at, to);
+    if (o.copy != nullptr)
+      with_storage(o.copy_type,
+                   [&](auto t) HWY_ATTR { round_to(o.weights + at, static_cast<decltype(t)*>(o.copy) + at, to - at); });
+  }
 }
 
 }  // namespace strata::device::cpu::HWY_NAMESPACE

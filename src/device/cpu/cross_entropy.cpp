@@ -17,8 +17,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-/// Elements that are summed in fp32 before they go into a sum in double; they stay in the innermost cache.
-constexpr int64_t tile = 1024;
+/// Elements that are summed in fp32 before they go into a sum in double; they stay in the innermost cache. Fewer where a
+/// lane would else sum too many.
+constexpr int64_t tile = HWY_TARGET == HWY_SCALAR ? 128 : 1024;
 
 template <class T>
 HWY_INLINE float largest_of(const T* x, int64_t count) {
@@ -30,27 +31,37 @@ HWY_INLINE float largest_of(const T* x, int64_t count) {
   return hn::GetLane(hn::MaxOfLanes(d, most));
 }
 
+// Powers of two are taken of (x - origin) log2 e. Fused, x log2 e - (origin log2 e) rounds once, and the origin is kept in
+// those units; without the instruction the difference has to come first, or the products' roundings would stay in it.
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_SSE4
+constexpr float origin_unit = 1;
+HWY_INLINE Pair power_of(Pair x, Pair origin) { return Mul(Sub(x, origin), constant(log2_e)); }
+#else
+constexpr float origin_unit = log2_e;
+HWY_INLINE Pair power_of(Pair x, Pair origin) { return MulSub(x, constant(log2_e), origin); }
+#endif
+
 struct TileSum {
-  float sum = 0;      ///< of 2^power, power = x log2 e - origin
+  float sum = 0;      ///< of 2^power
   float largest = 0;  ///< power
 };
 template <class T>
 HWY_INLINE TileSum sum_exp(const T* x, int64_t count, float origin) {
   constexpr int degree = exact<T> ? 6 : 4;
   const FloatTag d;
-  const Pair shift = constant(-origin), factor = constant(log2_e);
+  const Pair taken_out = constant(origin);
   Pair sum = constant(0), most = constant(std::numeric_limits<float>::lowest());
-  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(d));
+  constexpr int64_t step = pair_size;
   int64_t i = 0;
   for (; i + step <= count; i += step) {
     prefetch(x + tile + i, step);
-    const Pair power = MulAdd(load_pair(x + i, Whole{}), factor, shift);
+    const Pair power = power_of(load_pair(x + i, Whole{}), taken_out);
     most = Max(most, power);
     sum = Add(sum, exp2_of<degree>(power));
   }
   each_vector(d, count - i, [&](int64_t j, auto span) HWY_ATTR {
     const auto v = load(d, x + i + j, span);
-    const Pair power = MulAdd({v, v}, factor, shift);
+    const Pair power = power_of({v, v}, taken_out);
     most.first = hn::IfThenElse(first_lanes(d, span), hn::Max(most.first, power.first), most.first);
     sum.first = hn::Add(sum.first, keep(d, exp2_of<degree>(power).first, span));
   });
@@ -62,22 +73,23 @@ HWY_INLINE TileSum sum_exp(const T* x, int64_t count, float origin) {
 /// taken again, and what was summed is scaled down. NaN if any is NaN or infinite.
 template <class T>
 HWY_INLINE double log_sum_exp(const T* x, int64_t count) {
-  // e^x = 2^(x log2 e), of which `origin`, about the largest so far, is taken out.
+  // `origin` is about the largest so far, in its units.
   constexpr float far = 40;  // a tile's sum stays well inside fp32
-  float origin = log2_e * largest_of(x, std::min(tile, count));
+  float origin = origin_unit * largest_of(x, std::min(tile, count));
   double sum = 0;
   for (int64_t begin = 0; begin < count; begin += tile) {
     const int64_t part = std::min(tile, count - begin);
     TileSum now = sum_exp(x + begin, part, origin);
     if (now.largest > far) {
       const float before = origin;
-      origin += now.largest;
-      sum *= std::exp2(static_cast<double>(before) - static_cast<double>(origin));
+      origin += now.largest * (origin_unit / log2_e);
+      sum *= std::exp2((static_cast<double>(before) - static_cast<double>(origin)) *
+                       static_cast<double>(log2_e / origin_unit));
       now = sum_exp(x + begin, part, origin);
     }
     sum += static_cast<double>(now.sum);
   }
-  return static_cast<double>(origin) / static_cast<double>(log2_e) + std::log(sum);
+  return static_cast<double>(origin) / static_cast<double>(origin_unit) + std::log(sum);
 }
 
 /// Rows [begin, end) of `width`, of which the first `vocab` columns count.

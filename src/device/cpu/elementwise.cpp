@@ -125,6 +125,12 @@ void dropout(DType type, const Dropout& dropout, const int64_t* sequence_ids, in
   });
 }
 
+/// Zeros, by plain stores: the C library's memset is slower where memory is not in a cache.
+void fill_zero(uint8_t* to, int64_t begin, int64_t end) {
+  const hn::ScalableTag<uint8_t> d;
+  each_vector(d, end - begin, [=](int64_t i, auto span) HWY_ATTR { store(d, hn::Zero(d), to + begin + i, span); });
+}
+
 }  // namespace strata::device::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -133,6 +139,7 @@ namespace strata::device::cpu {
 
 HWY_EXPORT(add);
 HWY_EXPORT(dropout);
+HWY_EXPORT(fill_zero);
 
 namespace {
 
@@ -184,10 +191,10 @@ std::unique_ptr<Kernel> make_dropout(const ops::Op& op, Tensors tensors, int thr
 std::unique_ptr<Kernel> make_fill_zero(const ops::Op& op, Tensors tensors, int threads) {
   check_operands(op, 0, 0, 1, 1);
   const int64_t bytes = output(op, tensors, 0).bytes();
+  const auto function = HWY_DYNAMIC_DISPATCH(fill_zero);
   return make_kernel([=](Operands operands, const Launch&) {
-    char* y = pointer<char>(operands[0]);
-    for_elements(threads, bytes,
-                 [=](int64_t begin, int64_t end) { std::memset(y + begin, 0, static_cast<size_t>(end - begin)); });
+    uint8_t* y = pointer<uint8_t>(operands[0]);
+    for_elements(threads, bytes, [=](int64_t begin, int64_t end) { function(y, begin, end); });
   });
 }
 

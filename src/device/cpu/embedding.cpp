@@ -47,7 +47,8 @@ void sum_rows(DType type, const void* dy, const int32_t* first, const int32_t* n
       if (first[row] >= 0)
         sum_row(static_cast<const T*>(dy) + begin, width, next, first[row], to, accumulate, end - begin);
       else if (!accumulate)
-        std::memset(to, 0, static_cast<size_t>(end - begin) * sizeof(float));
+        each_vector(FloatTag(), end - begin,
+                    [=](int64_t i, auto span) HWY_ATTR { store(FloatTag(), hn::Zero(FloatTag()), to + i, span); });
     }
   });
 }
@@ -106,6 +107,8 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
           continue;
         }
         const char* row = table + tokens[t] * bytes;
+        if (t + 1 < std::min(end, real.count))  // rows lie anywhere
+          for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(table + tokens[t + 1] * bytes + i);
         const int64_t position = cached ? real.first + t : positioned ? t % sequence : 0;
         if (positioned)
           add(type, row, positions + position * bytes, out, width);

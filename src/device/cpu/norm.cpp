@@ -34,7 +34,7 @@ HWY_INLINE void sum_rows(const T* x, int64_t width, const F& f, float* sums) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const T* in = x + r * width + i;
-      const Pair v0 = load_pair(in, Whole{}), v1 = load_pair(in + 2 * lanes, Whole{});
+      const Pair v0 = load_pair(in, Whole{}), v1 = load_pair(in + pair_size, Whole{});
       s[r][0] = hn::Add(s[r][0], f(r, v0.first));
       s[r][1] = hn::Add(s[r][1], f(r, v0.second));
       s[r][2] = hn::Add(s[r][2], f(r, v1.first));
@@ -79,7 +79,6 @@ HWY_INLINE void norm_rows(const T* x, const T* gamma, const T* beta, T* y, float
     rstd[r] = inverse[r];
     if constexpr (Layer) mean[r] = centre[r];
   }
-  const int64_t pair = 2 * static_cast<int64_t>(hn::Lanes(d));
   const auto value = [&](int r, auto v, auto scaled, auto shifted) HWY_ATTR {
     if constexpr (Layer)
       return hn::MulAdd(hn::Mul(hn::Sub(v, hn::Set(d, centre[r])), hn::Set(d, inverse[r])), scaled, shifted);
@@ -92,7 +91,7 @@ HWY_INLINE void norm_rows(const T* x, const T* gamma, const T* beta, T* y, float
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const T* in = x + r * width + i;
-      prefetch(in + R * width, pair);
+      prefetch(in + R * width, pair_size);
       const Pair v = load_pair(in, span);
       store_pair({value(r, v.first, g.first, b.first), value(r, v.second, g.second, b.second)}, y + r * width + i,
                  span);
@@ -161,12 +160,13 @@ HWY_INLINE void norm_backward_rows(const Backward<T>& b, int64_t width) {
     gn_sum[r][half] = hn::Add(gn_sum[r][half], hn::Mul(g, n));
   };
   int64_t i = 0;
-  for (; i + 2 * lanes <= width; i += 2 * lanes) {
+  for (; i + pair_size <= width; i += pair_size) {
     const Pair gamma = load_pair(b.gamma + i, Whole{});
     Pair dgamma = load_pair(b.dgamma + i, Whole{});
     Pair dbeta = Layer ? load_pair(b.dbeta + i, Whole{}) : dgamma;
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
+      if (b.addend != nullptr) prefetch(b.addend + r * width + i, pair_size);
       const Pair x = load_pair(b.x + r * width + i, Whole{}), dy = load_pair(b.dy + r * width + i, Whole{});
       add_up(r, 0, x.first, dy.first, gamma.first, dgamma.first, dbeta.first);
       add_up(r, 1, x.second, dy.second, gamma.second, dgamma.second, dbeta.second);
@@ -202,8 +202,8 @@ HWY_INLINE void norm_backward_rows(const Backward<T>& b, int64_t width) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const int64_t at = r * width + j;
-      prefetch(b.dy + R * width + at, 2 * lanes);
-      prefetch(b.x + R * width + at, 2 * lanes);
+      prefetch(b.dy + R * width + at, pair_size);
+      prefetch(b.x + R * width + at, pair_size);
       const Pair x = load_pair(b.x + at, span), dy = load_pair(b.dy + at, span);
       const Pair more = b.addend == nullptr ? Pair{hn::Zero(d), hn::Zero(d)} : load_pair(b.addend + at, span);
       store_pair({change(r, x.first, dy.first, gamma.first, more.first),
@@ -260,7 +260,7 @@ void sum_chunks(DType type, const float* shares, int64_t chunks, int64_t stride,
 #if HWY_TARGET != HWY_SCALAR
   if (type == DType::bf16) {  // even elements first: back in between each other
     const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (; i + 2 * lanes <= end; i += 2 * lanes) {
+    for (; i + pair_size <= end; i += pair_size) {
       auto even = sum_of(i, Whole{}), odd = sum_of(i + lanes, Whole{});
       if (accumulate) {
         FloatVector old_even, old_odd;

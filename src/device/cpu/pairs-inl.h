@@ -26,6 +26,8 @@ namespace strata::device::cpu::HWY_NAMESPACE {
 struct Pair {
   FloatVector first, second;
 };
+/// Elements of one.
+constexpr int64_t pair_size = 2 * static_cast<int64_t>(HWY_LANES(float));
 
 /// Two vectors' worth of consecutive elements, split as is cheapest: bf16 into even and odd ones, others into halves. So
 /// only pairs of one type go together.
@@ -51,17 +53,25 @@ HWY_INLINE Pair load_pair(const Bfloat16* from, Whole) {
   return {hn::BitCast(d, hn::ShiftLeft<16>(both)), hn::BitCast(d, hn::And(both, hn::Set(wide, 0xffff0000u)))};
 }
 
+#if HWY_TARGET == HWY_AVX3
+/// The first vector's bf16 in the lower half, the second's in the upper one: has_native_bfloat16 only, as Highway 1.0.3
+/// does not know the instruction.
+HWY_INLINE __m512i native_bfloat16(Pair v) {
+  __m512i halves;
+  asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(v.second.raw), "v"(v.first.raw));
+  return halves;
+}
+#endif
+
 HWY_INLINE void store_pair(Pair v, Bfloat16* to, Whole) {
   const FloatTag d;
   const hn::Repartition<uint16_t, FloatTag> narrow;
   uint16_t* bits = reinterpret_cast<uint16_t*>(to);
 #if HWY_TARGET == HWY_AVX3
-  if (has_native_bfloat16) {  // which Highway does not know: two vectors into the halves of one
-    __m512i halves;
-    asm("vcvtne2ps2bf16 %2, %1, %0" : "=v"(halves) : "v"(v.second.raw), "v"(v.first.raw));
+  if (has_native_bfloat16) {
     const auto places = hn::Load(narrow, bfloat16_places.of);
-    hn::StoreU(hn::Vec<decltype(narrow)>{_mm512_permutexvar_epi16(places.raw, halves)}, narrow, bits);
-    return;
+    const __m512i mixed = _mm512_permutexvar_epi16(places.raw, native_bfloat16(v));
+    return hn::StoreU(hn::Vec<decltype(narrow)>{mixed}, narrow, bits);
   }
 #endif
   const auto even = hn::ShiftRight<16>(bfloat16_bits(d, v.first)), odd = bfloat16_bits(d, v.second);
@@ -84,10 +94,37 @@ HWY_INLINE void store_pair(Pair v, T* to, Part part) {
   std::memcpy(to, elements, part.count * sizeof(T));
 }
 
+/// Pairs in halves whatever the type, to go with pairs of another one.
+template <class T>
+HWY_INLINE Pair load_halves(const T* from) {
+  const FloatTag d;
+  return {load(d, from, Whole{}), load(d, from + hn::Lanes(d), Whole{})};
+}
+template <class T>
+HWY_INLINE void store_halves(Pair v, T* to) {
+  const FloatTag d;
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (std::is_same_v<T, Bfloat16>)
+    if (has_native_bfloat16) return _mm512_storeu_si512(to, native_bfloat16(v));
+#endif
+  store(d, v.first, to, Whole{});
+  store(d, v.second, to + hn::Lanes(d), Whole{});
+}
+
+/// to[i] = from[i], rounded.
+template <class T>
+HWY_INLINE void round_to(const float* from, T* to, int64_t count) {
+  const FloatTag d;
+  int64_t begin = 0;
+  for (; begin + pair_size <= count; begin += pair_size) store_halves(load_halves(from + begin), to + begin);
+  each_vector(d, count - begin,
+              [=](int64_t i, auto span) HWY_ATTR { store(d, load(d, from + begin + i, span), to + begin + i, span); });
+}
+
 /// f(i, Whole or Part) for i = 0, 2 lanes, 4 lanes, ... below count.
 template <class F>
 HWY_INLINE void each_pair(int64_t count, const F& f) {
-  const int64_t step = 2 * static_cast<int64_t>(hn::Lanes(FloatTag()));
+  constexpr int64_t step = pair_size;
   int64_t i = 0;
   for (; i + step <= count; i += step) f(i, Whole{});
   if (i < count) f(i, Part{static_cast<size_t>(count - i)});

@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "device/cpu/kernels.h"
+#include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
 #include "device/cpu/rotary.h"
-#include "device/cpu/vectors-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
@@ -19,20 +19,35 @@ template <class T>
 HWY_INLINE void rotate_row(const Rotation& a, const float* table, const T* x, T* y) {
   const FloatTag d;
   const int64_t half = a.half;
-  const float sign = a.sign;
-  for (int64_t head = 0; head < a.heads; ++head) {
-    const T* in = x + head * a.head_dim;
-    T* out = y + head * a.head_dim;
-    each_vector(d, half, [=](int64_t i, auto span) HWY_ATTR {
-      const auto u = load(d, in + i, span), v = load(d, in + half + i, span), c = load(d, table + i, span);
-      const auto s = hn::Mul(load(d, table + half + i, span), hn::Set(d, sign));
-      store(d, hn::NegMulAdd(v, s, hn::Mul(u, c)), out + i, span);
-      store(d, hn::MulAdd(u, s, hn::Mul(v, c)), out + half + i, span);
-    });
-    if (in != out) std::memcpy(out + 2 * half, in + 2 * half, static_cast<size_t>(a.head_dim - 2 * half) * sizeof(T));
+  int64_t i = 0;
+  // Heads inside, so that angles are loaded once.
+  for (; i + pair_size <= half; i += pair_size) {
+    const Pair c = load_halves(table + i), s = Mul(load_halves(table + half + i), constant(a.sign));
+    for (int64_t head = 0; head < a.heads; ++head) {
+      const T* in = x + head * a.head_dim + i;
+      T* out = y + head * a.head_dim + i;
+      const Pair u = load_halves(in), v = load_halves(in + half);
+      store_halves(NegMulAdd(v, s, Mul(u, c)), out);
+      store_halves(MulAdd(u, s, Mul(v, c)), out + half);
+    }
   }
-  const int64_t turned = a.heads * a.head_dim;
-  if (x != y) std::memcpy(y + turned, x + turned, static_cast<size_t>(a.width - turned) * sizeof(T));
+  each_vector(d, half - i, [=](int64_t j, auto span) HWY_ATTR {
+    const auto c = load(d, table + i + j, span);
+    const auto s = hn::Mul(load(d, table + half + i + j, span), hn::Set(d, a.sign));
+    for (int64_t head = 0; head < a.heads; ++head) {
+      const T* in = x + head * a.head_dim + i + j;
+      T* out = y + head * a.head_dim + i + j;
+      const auto u = load(d, in, span), v = load(d, in + half, span);
+      store(d, hn::NegMulAdd(v, s, hn::Mul(u, c)), out, span);
+      store(d, hn::MulAdd(u, s, hn::Mul(v, c)), out + half, span);
+    }
+  });
+  if (x == y) return;
+  const int64_t turned = a.heads * a.head_dim, rest = a.head_dim - 2 * half;
+  if (rest > 0)
+    for (int64_t at = 2 * half; at < turned; at += a.head_dim)
+      std::memcpy(y + at, x + at, static_cast<size_t>(rest) * sizeof(T));
+  std::memcpy(y + turned, x + turned, static_cast<size_t>(a.width - turned) * sizeof(T));
 }
 
 /// Rows [begin, end). `table` has for each position its cosines, then its sines.
