@@ -112,7 +112,7 @@ void bench_step(const Arguments& arguments) {
   device::prepare_threads(arguments.threads, 1, program_arguments());
   Bench bench(arguments);
   std::vector<double> losses[2], seconds;
-  int64_t allocations = 0;
+  int64_t allocations = 0, library_allocations = 0;
   for (auto& round : losses) {
     bench.restart();
     round.push_back(bench.step(0).loss_sum);
@@ -120,7 +120,9 @@ void bench_step(const Arguments& arguments) {
   }
   const bool repeatable = losses[0] == losses[1];
   for (int i = 0; i < arguments.steps; ++i) {
-    allocations += bench.step(2 + i).allocations.ours;
+    const auto counts = bench.step(2 + i).allocations;
+    allocations += counts.ours;
+    library_allocations += counts.libraries;
     seconds.push_back(bench.seconds);
   }
   std::sort(seconds.begin(), seconds.end());
@@ -167,6 +169,7 @@ void bench_step(const Arguments& arguments) {
                 {"peak_bytes_resident", peak_resident_bytes()},
                 {"repeatable", repeatable},
                 {"allocations", allocations::watching() ? Json(allocations) : Json()},
+                {"library_allocations", allocations::watching() ? Json(library_allocations) : Json()},
                 {"operations", operations}});
   } else {
     print_line(fmt::format("{}, {} x {} tokens, {}, {}", arguments.model, bench.job.batch.global,
@@ -181,9 +184,11 @@ void bench_step(const Arguments& arguments) {
     print_line(fmt::format("  memory     {} planned, {} allocated, {} resident at the process's peak",
                            human_bytes(bench.runner.planned_bytes()), human_bytes(allocated),
                            human_bytes(peak_resident_bytes())));
+    const std::string counted = allocations::watching()
+                                    ? fmt::format("{} (and {} by oneDNN itself)", allocations, library_allocations)
+                                    : "not counted in this build";
     print_line(fmt::format("  checks     two runs equal to the bit: {}; heap allocations inside steps: {}",
-                           repeatable ? "yes" : "NO",
-                           allocations::watching() ? fmt::format("{}", allocations) : "not counted in this build"));
+                           repeatable ? "yes" : "NO", counted));
     print_line(
         fmt::format("  {:<24} {:>6} {:>10} {:>7} {:>9} {:>8}", "operation", "runs", "ms", "share", "GFLOP/s", "GB/s"));
     std::vector<std::pair<std::string, KindTime>> sorted(kinds.begin(), kinds.end());

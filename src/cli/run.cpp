@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -119,6 +120,7 @@ char** program_arguments() { return arguments_of_main; }
 
 int run(int argc, char** argv) {
   arguments_of_main = argv;
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may grow no further is an error of the write, which says so
   bool json = false;
   for (int i = 1; i < argc && std::string_view(argv[i]) != "--"; ++i) json |= std::string_view(argv[i]) == "--json";
   int code = 0;

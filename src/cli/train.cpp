@@ -82,6 +82,8 @@ void train(const Arguments& arguments) {
   const train::RunEnd end = train::train(job, *device, observers, arguments.replace);
   if (arguments.json)
     print_json({{"steps", end.step},
+                {"skipped", end.skipped},
+                {"loss", end.loss},
                 {"seconds", end.seconds},
                 {"interrupted", end.interrupted},
                 {"saved", end.saved.string()},

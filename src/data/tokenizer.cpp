@@ -87,7 +87,8 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
     throw input_error("{}: no tokenizer in this folder (looked for tokenizer.json, {} with {}, tokenizer.model)",
                       path.string(), vocab_name, merges_name);
   }
-  if (path.filename().string().ends_with(merges_name)) return load_pair(path);
+  const std::string name = path.filename().string();
+  if (name.ends_with(merges_name) || name.ends_with(vocab_name)) return load_pair(path);
   const std::string content = files::read_text(path);
   const size_t first = content.find_first_not_of(" \t\r\n");
   if (content.starts_with("#version"))
@@ -95,6 +96,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {
                       path.string(), merges_name, vocab_name);
   if (first != std::string::npos && content[first] == '{')
     return looks_like_vocab_json(content) ? load_pair(path) : read_tokenizer_json(content, path);
+  if (name.ends_with(".json")) return read_tokenizer_json(content, path);  // which says what is wrong with it
   return load_sentencepiece(content, path);
 }
 

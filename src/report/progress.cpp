@@ -185,7 +185,7 @@ void Progress::on_end(const train::RunEnd& end) {
                       speed_text({.tokens = *middle, .model_flops = model_flops, .hardware_flops = 0})));
   }
   if (done_ > 0) {
-    std::string losses = fmt::format("last {}, avg {}", loss_text(last_.loss), loss_text(loss_sum_ / loss_weight_));
+    std::string losses = fmt::format("last {}, avg {}", loss_text(last_.loss), loss_text(mean_loss()));
     if (validation_)
       losses += fmt::format("; validation {} after step {}", loss_text(validation_->loss), validation_->step);
     if (best_validation_ && best_validation_->step != validation_->step)
@@ -239,7 +239,7 @@ std::string Progress::progress_line(size_t width) const {
   std::vector<Field> fields(8);
   fields[step].forms = {fmt::format("step {}/{}", last_.step, steps_)};
   const std::string last_loss = "loss " + loss_text(last_.loss);
-  fields[loss].forms = {fmt::format("{} (avg {})", last_loss, loss_text(loss_sum_ / loss_weight_)), last_loss};
+  fields[loss].forms = {fmt::format("{} (avg {})", last_loss, loss_text(mean_loss())), last_loss};
   fields[rate].forms = {fmt::format("lr {:.2e}", last_.learning_rate), ""};
   fields[tokens].forms = {rate_text(speed.tokens) + " tokens/s", rate_text(speed.tokens) + " tok/s", ""};
   std::string flops_rate = flops_text(speed.model_flops) + "/s" + (start_.batch.ranks > 1 ? " a rank" : "");

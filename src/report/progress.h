@@ -67,6 +67,8 @@ class Progress : public train::Observer {
   bool live_ = false;       // the cursor stands behind the live line
   bool line_open_ = false;  // there is a step that no line has shown yet
   double loss_sum_ = 0, loss_weight_ = 0;
+  /// Of the steps that were updates; the last loss where none was.
+  double mean_loss() const { return loss_weight_ > 0 ? loss_sum_ / loss_weight_ : last_.loss; }
   std::deque<train::StepReport> recent_;
   std::vector<double> tokens_per_second_;
   int64_t skipped_ = 0;

@@ -56,6 +56,8 @@ struct ValidationReport {
 
 struct RunEnd {
   int64_t step = 0;
+  int64_t skipped = 0;          ///< steps whose gradients overflowed
+  double loss = 0;              ///< of the last step
   double seconds = 0;           ///< wall clock of the loop
   bool interrupted = false;     ///< stopped by a signal after a clean save
   std::filesystem::path saved;  ///< the last saved model; empty if none

@@ -223,15 +223,24 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
           "step. "
           "Lower optimizer.lr, lengthen optimizer.schedule.warmup or set optimizer.clip",
           step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, outcome.results.grad_norm, inputs.learning_rate);
-    if (!loss_scale.update(report.skipped))
+    if (!loss_scale.update(report.skipped)) {
+      const bool fixed = job.precision.scaling.fixed > 0;
       throw run_error(
-          "step {}: gradients overflow at a loss scale of {}, the lowest that precision.loss_scaling allows: the run "
-          "has diverged. Lower optimizer.lr, lengthen optimizer.schedule.warmup, or compute in bf16",
-          step + 1, report.loss_scale);
-    if (!report.skipped) ++updates;
+          "step {}: gradients overflow at a loss scale of {}, {}, or compute in bf16", step + 1, report.loss_scale,
+          fixed ? "which precision.loss_scaling.fixed says: lower it, or leave the scale to be found (0)"
+                : "the lowest that precision.loss_scaling allows: the run has diverged. Lower optimizer.lr, "
+                  "lengthen optimizer.schedule.warmup");
+    }
+    report.skipped ? ++end.skipped : ++updates;
+    end.loss = loss;
 
     end.step = step + 1;
     const bool last = step + 1 == job.run.steps;
+    if (last && updates == 0)
+      throw run_error(
+          "none of {} steps changed the model: gradients overflowed in each, down to a loss scale of {}; nothing was "
+          "saved. Train longer, or begin with a lower precision.loss_scaling.initial_power",
+          job.run.steps, report.loss_scale);
     if (validation && ((step + 1) % job.run.validate.every == 0 || last)) {
       const ValidationReport validated = validation->run(runner, step + 1);
       tell([&](Observer& o) { o.on_validation(validated); });

@@ -191,15 +191,24 @@ TEST_F(Training, Fp16SkipsStepsUntilItsLossScaleFits) {
   EXPECT_LT(skipped, 25);
   EXPECT_LT(recorder.steps.back().loss, recorder.steps.front().loss - 0.5);
 
+  // A run in which nothing was ever updated is no success.
+  j.precision.scaling = {.initial_power = 100};
+  j.run.steps = 5;
+  const auto saved_nothing = [&](const std::string& part) {
+    Recorder last;
+    Observer* observers[] = {&last};
+    try {
+      train(j, *device::make_cpu(1), observers, true);
+      ADD_FAILURE() << "trained: " << part;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 3);
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+    EXPECT_TRUE(last.saved.empty());
+  };
+  saved_nothing("initial_power");
   j.precision.scaling = {.fixed = 0x1p30};
-  const auto device = device::make_cpu(1);
-  try {
-    train(j, *device, {}, true);
-    FAIL() << "trained at a fixed scale that overflows";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.exit_code(), 3);
-    EXPECT_NE(std::string(error.what()).find("precision.loss_scaling"), std::string::npos) << error.what();
-  }
+  saved_nothing("precision.loss_scaling.fixed");
 }
 
 TEST_F(Training, AttentionInsideDocumentsIsTheSameWhereThereIsOne) {
