@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_kernels.h"
 #include "cli/verb.h"
 #include "core/allocations.h"
 #include "core/error.h"
@@ -223,6 +224,7 @@ void add_bench(CLI::App& app) {
   step->add_option("--steps", arguments->steps, "Steps to time, after two to warm up")->check(CLI::Range(1, 10000));
   add_json(*step, arguments->json);
   step->callback([arguments] { bench_step(*arguments); });
+  add_bench_kernels(*verb);
 }
 
 }  // namespace strata::cli
