@@ -77,11 +77,11 @@ HWY_INLINE Pair gelu_gradient(Pair dy, Pair x, bool tanh) {
     const Pair z = Mul(v, MulAdd(squared, constant(twice_root_cubic), constant(twice_root)));
     const Pair e = exp_of(Sub(constant(-0.0f), z)), s = Div(one, Add(one, e));
     // d/dx x s(2z) = s + s (1 - s) x 2z'; 1 - s = e s, which does not cancel.
-    return Mul(dy, MulAdd(Mul(Mul(e, s), s), slope, s));
+    return keep_nan(x, Mul(dy, MulAdd(Mul(Mul(e, s), s), slope, s)));
   } else {
     const Pair z = Mul(v, MulAdd(squared, constant(-log2_e * twice_root_cubic), constant(-log2_e * twice_root)));
     const Pair s = reciprocal<T>(Add(one, exp2_of<3>(z)));
-    return Mul(Mul(dy, s), MulAdd(Sub(one, s), slope, one));
+    return keep_nan(x, Mul(Mul(dy, s), MulAdd(Sub(one, s), slope, one)));
   }
 }
 
@@ -106,10 +106,15 @@ HWY_INLINE void gelu_backward_of(bool tanh, const T* dy, const T* x, T* dx, int6
         count, dx, [](Pair g, Pair v) HWY_ATTR { return gelu_gradient<T>(g, v, false); }, dy, x);
 }
 
+// The processor does not foresee where the next row's two halves begin, so they are asked for.
 template <class T>
 HWY_INLINE void swiglu_of(const T* gate, const T* up, T* y, int64_t count) {
-  map(
-      count, y, [](Pair g, Pair u) HWY_ATTR { return Mul(Mul(g, sigmoid<T>(g)), u); }, gate, up);
+  each_pair(count, [=](int64_t i, auto span) HWY_ATTR {
+    prefetch(gate + 2 * count + i, pair_size);
+    prefetch(up + 2 * count + i, pair_size);
+    const Pair g = load_pair(gate + i, span);
+    store_pair(Mul(Mul(g, sigmoid<T>(g)), load_pair(up + i, span)), y + i, span);
+  });
 }
 
 template <class T>

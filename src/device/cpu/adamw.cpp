@@ -97,7 +97,9 @@ HWY_INLINE IntVector encode(FloatTag d, const DynamicCodebook& book, FloatVector
   const auto beyond = hn::Sub(hn::Mul(hn::Add(bracket, step), unit), size);
   const auto nearer = hn::IfThenElse(hn::Gt(below, beyond), hn::Add(rank, one), rank);
   const auto nearest = hn::Min(nearer, at(book.last, group));
-  const auto code = Signed ? hn::Add(hn::CopySignToAbs(nearest, x), hn::Set(d, 127.0f)) : hn::Sub(nearest, one);
+  // There is a code for 1 and none for -1: the next one to it, 0, is nearest.
+  const auto code =
+      Signed ? hn::Max(hn::Add(hn::CopySignToAbs(nearest, x), hn::Set(d, 127.0f)), hn::Zero(d)) : hn::Sub(nearest, one);
   return IntVector{_mm512_cvttps_epi32(code.raw)};
 }
 #else

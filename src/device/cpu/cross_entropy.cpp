@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/pairs-inl.h"
@@ -113,7 +114,7 @@ template <class T>
 HWY_INLINE void scaled_softmax(const T* x, T* y, int64_t count, float lse, float scale, int32_t target) {
   const FloatTag d;
   const float at_target = hn::GetLane(load(d, x + target, Part{1}));
-  if constexpr (exact<T>) {
+  if constexpr (std::is_same_v<T, float>) {
     map(
         count, y, [=](Pair v) HWY_ATTR { return Mul(exp_of(Sub(v, constant(lse))), constant(scale)); }, x);
     y[target] -= scale;

@@ -22,9 +22,9 @@ namespace strata::device::cpu::HWY_NAMESPACE {
 constexpr int together = 4;
 
 /// Over R rows from x on: the sum of f(row, v) over each row's elements, in an order that depends on `width` and the
-/// vector width only.
+/// vector width only. Asks for the rows from `ahead` on meanwhile, if not null.
 template <int R, class T, class F>
-HWY_INLINE void sum_rows(const T* x, int64_t width, const F& f, float* sums) {
+HWY_INLINE void sum_rows(const T* x, int64_t width, const T* ahead, const F& f, float* sums) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   FloatVector s[R][4];
@@ -34,6 +34,7 @@ HWY_INLINE void sum_rows(const T* x, int64_t width, const F& f, float* sums) {
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       const T* in = x + r * width + i;
+      if (ahead != nullptr) prefetch(ahead + r * width + i, 4 * lanes);
       const Pair v0 = load_pair(in, Whole{}), v1 = load_pair(in + pair_size, Whole{});
       s[r][0] = hn::Add(s[r][0], f(r, v0.first));
       s[r][1] = hn::Add(s[r][1], f(r, v0.second));
@@ -62,12 +63,12 @@ HWY_INLINE void norm_rows(const T* x, const T* gamma, const T* beta, T* y, float
   const float scale = 1.0f / static_cast<float>(width);
   float centre[R] = {}, inverse[R];
   if constexpr (Layer) {
-    sum_rows<R>(
-        x, width, [](int, auto v) HWY_ATTR { return v; }, centre);
+    sum_rows<R, T>(
+        x, width, nullptr, [](int, auto v) HWY_ATTR { return v; }, centre);
     for (float& c : centre) c = scale * c;
   }
-  sum_rows<R>(
-      x, width,
+  sum_rows<R, T>(
+      x, width, y,
       [&](int r, auto v) HWY_ATTR {
         const auto apart = hn::Sub(v, hn::Set(d, centre[r]));
         return hn::Mul(apart, apart);

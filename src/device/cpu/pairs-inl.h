@@ -147,8 +147,20 @@ HWY_INLINE Pair Sub(Pair a, Pair b) { return {hn::Sub(a.first, b.first), hn::Sub
 HWY_INLINE Pair Mul(Pair a, Pair b) { return {hn::Mul(a.first, b.first), hn::Mul(a.second, b.second)}; }
 HWY_INLINE Pair Div(Pair a, Pair b) { return {hn::Div(a.first, b.first), hn::Div(a.second, b.second)}; }
 /// Of a number and a NaN, b on x86.
+#if HWY_TARGET == HWY_SCALAR
+// The second if one is NaN, as the instructions of x86 have it.
+HWY_INLINE Pair Min(Pair a, Pair b) {
+  return {hn::IfThenElse(hn::Lt(a.first, b.first), a.first, b.first),
+          hn::IfThenElse(hn::Lt(a.second, b.second), a.second, b.second)};
+}
+HWY_INLINE Pair Max(Pair a, Pair b) {
+  return {hn::IfThenElse(hn::Gt(a.first, b.first), a.first, b.first),
+          hn::IfThenElse(hn::Gt(a.second, b.second), a.second, b.second)};
+}
+#else
 HWY_INLINE Pair Min(Pair a, Pair b) { return {hn::Min(a.first, b.first), hn::Min(a.second, b.second)}; }
 HWY_INLINE Pair Max(Pair a, Pair b) { return {hn::Max(a.first, b.first), hn::Max(a.second, b.second)}; }
+#endif
 /// a b + c
 HWY_INLINE Pair MulAdd(Pair a, Pair b, Pair c) {
   return {hn::MulAdd(a.first, b.first, c.first), hn::MulAdd(a.second, b.second, c.second)};
@@ -263,15 +275,15 @@ HWY_INLINE Pair exp2_of(Pair x) {
   return keep_nan(x, scale_by(p, n));
 }
 
-/// What results kept as T need of a function: all of fp32's bits, or a few more than T's.
+/// What results kept as T need of a function: all of fp32's bits, or a few more than bf16's.
 template <class T>
-inline constexpr bool exact = std::is_same_v<T, float>;
+inline constexpr bool exact = !std::is_same_v<T, Bfloat16>;
 
 /// e^-x, to infinity where it must.
 template <class T>
 HWY_INLINE Pair exp_of_minus(Pair x) {
   if constexpr (exact<T>)
-    return exp_of(Min(constant(88.8f), Sub(constant(-0.0f), x)));
+    return keep_nan(x, exp_of(Min(constant(88.8f), Sub(constant(-0.0f), x))));
   else
     return exp2_of<3>(Mul(x, constant(-log2_e)));
 }
