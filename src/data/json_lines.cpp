@@ -13,50 +13,30 @@ namespace strata::data {
 namespace {
 
 constexpr std::string_view blanks = " \t\r\f\v";
-constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
 }  // namespace
 
 LineReader::LineReader(std::unique_ptr<ByteSource> source, LinePlace from, size_t block_bytes)
-    : source_(std::move(source)), block_bytes_(block_bytes), buffer_offset_(from.offset), lines_(from.line) {
-  if (from.offset > 0) {
-    source_->skip(from.offset);
-    return;
-  }
-  while (buffer_.size() < 300 && fill()) {
-  }
-  refuse_foreign(source_->path(), buffer_);
-  if (buffer_.starts_with(byte_order_mark)) begin_ = searched_ = byte_order_mark.size();
-}
+    : window_(std::move(source), from.offset, block_bytes), lines_(from.line) {}
 
-bool LineReader::fill() {
-  if (at_end_) return false;
-  buffer_.erase(0, begin_);
-  buffer_offset_ += static_cast<int64_t>(begin_);
-  searched_ -= begin_;
-  begin_ = 0;
-  const size_t held = buffer_.size();
-  if (static_cast<int64_t>(held) > longest_line)
+bool LineReader::more() {
+  if (static_cast<int64_t>(window_.buffer.size() - window_.begin) > longest_line)
     throw input_error("{}:{}: a line of more than {}: is this JSON lines (one object a line)?",
-                      source_->path().string(), lines_ + 1, human_bytes(longest_line));
-  buffer_.resize(held + block_bytes_);
-  const size_t got = source_->read(std::span(buffer_).subspan(held));
-  buffer_.resize(held + got);
-  at_end_ = got < block_bytes_;
-  return got > 0;
+                      window_.source->path().string(), lines_ + 1, human_bytes(longest_line));
+  return window_.fill();
 }
 
 bool LineReader::next(Line& line) {
   while (true) {
-    size_t end = buffer_.find('\n', searched_);
+    size_t end = window_.buffer.find('\n', window_.searched);
     if (end == std::string::npos) {
-      searched_ = buffer_.size();
-      if (fill()) continue;
-      if (begin_ == buffer_.size()) return false;
-      end = buffer_.size();
+      window_.searched = window_.buffer.size();
+      if (more()) continue;
+      if (window_.begin == window_.buffer.size()) return false;
+      end = window_.buffer.size();
     }
-    line = {std::string_view(buffer_).substr(begin_, end - begin_), ++lines_};
-    begin_ = searched_ = std::min(end + 1, buffer_.size());
+    line = {std::string_view(window_.buffer).substr(window_.begin, end - window_.begin), ++lines_};
+    window_.begin = window_.searched = std::min(end + 1, window_.buffer.size());
     if (line.text.find_first_not_of(blanks) != std::string_view::npos) return true;
   }
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/byte_source.h"
+#include "data/text_window.h"
 
 namespace strata::data {
 
@@ -32,19 +32,15 @@ class LineReader {
   /// longest_line bytes and for what is no text.
   bool next(Line& line);
 
-  LinePlace place() const { return {buffer_offset_ + static_cast<int64_t>(begin_), lines_}; }
-  const ByteSource& source() const { return *source_; }
+  LinePlace place() const { return {window_.place(), lines_}; }
+  const ByteSource& source() const { return *window_.source; }
 
   static constexpr int64_t longest_line = int64_t{1} << 30;
 
  private:
-  bool fill();
-  std::unique_ptr<ByteSource> source_;
-  size_t block_bytes_;
-  bool at_end_ = false;
-  std::string buffer_;
-  size_t begin_ = 0, searched_ = 0;  // unread text starts at begin_; no line ends before searched_
-  int64_t buffer_offset_ = 0, lines_ = 0;
+  bool more();
+  TextWindow window_;  // `searched`: no line ends before it
+  int64_t lines_ = 0;
 };
 
 /// The string under `key` of the object in `line`, escapes resolved. Throws an input error that opens with "FILE:NUMBER"

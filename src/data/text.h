@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/byte_source.h"
+#include "data/text_window.h"
 
 namespace strata::data {
 
@@ -46,8 +46,8 @@ class TextReader {
   /// The next piece; false at the end of the file. Throws what ByteSource throws, and input errors for what is no text.
   bool next(Piece& piece);
 
-  TextPlace place() const { return {buffer_offset_ + static_cast<int64_t>(begin_), inside_}; }
-  const ByteSource& source() const { return *source_; }
+  TextPlace place() const { return {window_.place(), inside_}; }
+  const ByteSource& source() const { return *window_.source; }
   /// Form feeds with nothing but whitespace before them.
   int64_t empty_documents() const { return empty_documents_; }
 
@@ -56,18 +56,13 @@ class TextReader {
     size_t begin, end;  // in buffer_
     bool found;         // if not, none begins before `begin`
   };
-  bool fill();
   Separator find_separator();
 
-  std::unique_ptr<ByteSource> source_;
+  TextWindow window_;  // `searched`: no separator starts before it
   DocumentRule rule_;
-  size_t piece_bytes_, block_bytes_;
-  bool at_end_ = false, ended_ = false;
-  std::string buffer_;
-  size_t begin_ = 0;           // unread text starts here
-  size_t searched_ = 0;        // no separator starts before this
-  int64_t buffer_offset_ = 0;  // of buffer_[0] in the text
-  bool inside_ = false;        // a piece of the current document was handed out
+  size_t piece_bytes_;
+  bool ended_ = false;
+  bool inside_ = false;  // a piece of the current document was handed out
   int64_t empty_documents_ = 0;
 };
 

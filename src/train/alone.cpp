@@ -31,7 +31,7 @@ void fill(device::Device& device, device::Address address, int64_t bytes, DType 
   for (int64_t at = 0; at < bytes; at += piece) device.upload(address + at, halves.data(), std::min(piece, bytes - at));
 }
 
-/// y = x w^T of these sizes; as it is counted in a step: key and how often.
+/// The sizes of a product; as y = x w^T, what is timed for attention.
 struct Product {
   int64_t rows, inner, outer;
   DType compute;

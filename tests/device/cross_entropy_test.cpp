@@ -121,6 +121,23 @@ TEST_P(CrossEntropyTest, NaNReachesTheLoss) {
     }
 }
 
+TEST_P(CrossEntropyTest, LogitsOfMinusInfinityCountAsNothing) {
+  const auto device = make();
+  // Some, all of the first and of a later stretch longer than any tile, and all but one.
+  for (const auto& [first, last, step] : {std::tuple{0, 3000, 7}, {0, 1500, 1}, {1200, 2700, 1}, {0, 2999, 1}}) {
+    Case c(1, 3000, 3072);
+    c.targets[0] = 2999;
+    double sum = 0;
+    for (int i = first; i < last; i += step)
+      if (i != 2999) c.logits[static_cast<size_t>(i)] = -INFINITY;
+    for (size_t i = 0; i < 3000; ++i) sum += std::exp(static_cast<double>(c.logits[i]));
+    const double lse = std::log(sum);
+    const auto found = forward(*device, c);
+    EXPECT_NEAR(found[1][0], lse, 1e-6) << first << " to " << last;
+    EXPECT_NEAR(found[0][0], lse - static_cast<double>(c.logits[2999]), 1e-6);
+  }
+}
+
 TEST_P(CrossEntropyTest, RefusesTargetsPastTheVocabulary) {
   const auto device = make();
   Case c(3, 10, 16);

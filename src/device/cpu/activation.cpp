@@ -71,7 +71,7 @@ HWY_INLINE Pair gelu_gradient(Pair dy, Pair x, bool tanh) {
     return Mul(dy, Add(turn_sign(bend, x), step(x)));
   }
   // Past 9 the slope is 0 or 1 to the last bit, and e^-2z is still finite.
-  const Pair v = Max(constant(-9.0f), Min(constant(9.0f), x)), squared = Mul(v, v);
+  const Pair v = exact<T> ? Max(constant(-9.0f), Min(constant(9.0f), x)) : limited(x, 9.0f), squared = Mul(v, v);
   const Pair slope = Mul(v, MulAdd(squared, constant(3 * twice_root_cubic), constant(twice_root)));  // x 2z'
   if constexpr (exact<T>) {
     const Pair z = Mul(v, MulAdd(squared, constant(twice_root_cubic), constant(twice_root)));
@@ -79,7 +79,7 @@ HWY_INLINE Pair gelu_gradient(Pair dy, Pair x, bool tanh) {
     // d/dx x s(2z) = s + s (1 - s) x 2z'; 1 - s = e s, which does not cancel.
     return keep_nan(x, Mul(dy, MulAdd(Mul(Mul(e, s), s), slope, s)));
   } else {
-    const Pair z = Mul(v, MulAdd(squared, constant(-log2_e * twice_root_cubic), constant(-log2_e * twice_root)));
+    const Pair z = Mul(x, MulAdd(squared, constant(-log2_e * twice_root_cubic), constant(-log2_e * twice_root)));
     const Pair s = reciprocal<T>(Add(one, exp2_of<3>(z)));
     return keep_nan(x, Mul(Mul(dy, s), MulAdd(Sub(one, s), slope, one)));
   }

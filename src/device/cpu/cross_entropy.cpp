@@ -71,16 +71,21 @@ HWY_INLINE TileSum sum_exp(const T* x, int64_t count, float origin) {
 }
 
 /// log of the sum of e^x, in one pass over memory: where elements come that are far larger than those before, their tile is
-/// taken again, and what was summed is scaled down. NaN if any is NaN or infinite.
+/// taken again, and what was summed is scaled down. Elements of -infinity count as nothing; NaN if any is NaN
+/// or infinity.
 template <class T>
 HWY_INLINE double log_sum_exp(const T* x, int64_t count) {
-  // `origin` is about the largest so far, in its units.
-  constexpr float far = 40;  // a tile's sum stays well inside fp32
-  float origin = origin_unit * largest_of(x, std::min(tile, count));
+  // `origin` is about the largest so far, in its units; none while all has been -infinity.
+  constexpr float far = 40, none = std::numeric_limits<float>::lowest();  // a tile's sum stays well inside fp32
+  float origin = none;
   double sum = 0;
   for (int64_t begin = 0; begin < count; begin += tile) {
     const int64_t part = std::min(tile, count - begin);
-    TileSum now = sum_exp(x + begin, part, origin);
+    if (origin == none) {
+      const float largest = largest_of(x + begin, part);
+      if (largest > none) origin = origin_unit * largest;
+    }
+    TileSum now = sum_exp(x + begin, part, origin == none ? 0.0f : origin);
     if (now.largest > far) {
       const float before = origin;
       origin += now.largest * (origin_unit / log2_e);
@@ -90,7 +95,7 @@ HWY_INLINE double log_sum_exp(const T* x, int64_t count) {
     }
     sum += static_cast<double>(now.sum);
   }
-  return static_cast<double>(origin) / static_cast<double>(origin_unit) + std::log(sum);
+  return (origin == none ? 0.0 : static_cast<double>(origin) / static_cast<double>(origin_unit)) + std::log(sum);
 }
 
 /// Rows [begin, end) of `width`, of which the first `vocab` columns count.

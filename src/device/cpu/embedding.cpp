@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "device/cpu/embedding.h"
 #include "device/cpu/kernels.h"
 #include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
@@ -36,21 +37,33 @@ HWY_INLINE void sum_row(const T* dy, int64_t width, const int32_t* next, int32_t
   });
 }
 
-/// Columns [begin, end) of a table's gradient: to each row the rows of dy are added that `first` and `next` list for it,
-/// in order; -1 ends a list.
-void sum_rows(DType type, const void* dy, const int32_t* first, const int32_t* next, float* table, int64_t rows,
-              int64_t width, bool accumulate, int64_t begin, int64_t end) {
+/// Zeros that are not read again soon, past the caches where they are whole lines.
+HWY_INLINE void clear(float* to, int64_t count) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  if (reinterpret_cast<uintptr_t>(to) % 64 == 0 && count % 16 == 0) {
+    for (int64_t i = 0; i < count; i += lanes) hn::Stream(hn::Zero(d), d, to + i);
+  } else {
+    each_vector(d, count, [=](int64_t i, auto span) HWY_ATTR { store(d, hn::Zero(d), to + i, span); });
+  }
+}
+
+/// A part of a table's gradient: to each row the rows of dy are added that `first` and `next` list for it, in order; -1
+/// ends a list. dy and the table are `width` wide.
+void sum_rows(DType type, const void* dy, const int32_t* first, const int32_t* next, float* table, int64_t width,
+              bool accumulate, const TablePart& part) {
   with_storage(type, [=](auto t) HWY_ATTR {
     using T = decltype(t);
-    for (int64_t row = 0; row < rows; ++row) {
-      float* to = table + row * width + begin;
+    for (int64_t row = part.first_row; row < part.last_row; ++row) {
+      float* to = table + row * width + part.first_column;
+      const int64_t columns = part.last_column - part.first_column;
       if (first[row] >= 0)
-        sum_row(static_cast<const T*>(dy) + begin, width, next, first[row], to, accumulate, end - begin);
+        sum_row(static_cast<const T*>(dy) + part.first_column, width, next, first[row], to, accumulate, columns);
       else if (!accumulate)
-        each_vector(FloatTag(), end - begin,
-                    [=](int64_t i, auto span) HWY_ATTR { store(FloatTag(), hn::Zero(FloatTag()), to + i, span); });
+        clear(to, columns);
     }
   });
+  hwy::FlushStream();
 }
 
 }  // namespace strata::device::cpu::HWY_NAMESPACE
@@ -99,6 +112,7 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
     char* y = pointer<char>(operands[next++]);
     check_tokens(tokens, real.count, table_rows.count);
     for_rows(threads, {count, width}, [=](int64_t begin, int64_t end) {
+      constexpr int64_t ahead = 2;
       const int64_t bytes = width * size_of(type);
       for (int64_t t = begin; t < end; ++t) {
         char* out = y + t * bytes;
@@ -106,9 +120,9 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
           std::memset(out, 0, static_cast<size_t>(bytes));
           continue;
         }
+        if (t + ahead < std::min(end, real.count))  // rows lie anywhere
+          for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(table + tokens[t + ahead] * bytes + i);
         const char* row = table + tokens[t] * bytes;
-        if (t + 1 < std::min(end, real.count))  // rows lie anywhere
-          for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(table + tokens[t + 1] * bytes + i);
         const int64_t position = cached ? real.first + t : positioned ? t % sequence : 0;
         if (positioned)
           add(type, row, positions + position * bytes, out, width);
@@ -142,14 +156,17 @@ std::unique_ptr<Kernel> make_backward(const ops::Op& op, Tensors tensors, int th
     int32_t* first = pointer<int32_t>(operands[at++]);  // token of the micro-batch that first has this id
     int32_t* next = first + std::max(table_rows.count, position_rows);  // and the next one that has a token's id
     check_tokens(tokens, rows.count, table_rows.count);
-    // A thread owns columns, in blocks of a cache line.
+    // Each thread writes rows of its own; where only the tokens' rows are added to, of which one may have most, columns
+    // of its own, in blocks of a cache line.
     const auto add_to = [=](float* table, int64_t table_count) {
       constexpr int64_t block = 16;
-      for_rows(threads, {divide_up(width, block), block * (rows.count + (accumulate ? 0 : table_count))},
-               [=](int64_t begin, int64_t end) {
-                 sum(type, dy, first, next, table, table_count, width, accumulate, begin * block,
-                     std::min(end * block, width));
-               });
+      const auto add_part = [=](const TablePart& part) { sum(type, dy, first, next, table, width, accumulate, part); };
+      if (accumulate)
+        for_rows(threads, {divide_up(width, block), block * rows.count}, [=](int64_t begin, int64_t end) {
+          add_part({0, table_count, begin * block, std::min(end * block, width)});
+        });
+      else
+        for_rows(threads, {table_count, width}, [=](int64_t begin, int64_t end) { add_part({begin, end, 0, width}); });
     };
     const auto list = [=](int64_t table_count, const auto& row_of) {
       std::fill_n(first, table_count, -1);

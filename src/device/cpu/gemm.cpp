@@ -142,28 +142,14 @@ Matrix row_major(int64_t rows, int64_t columns, int64_t stride, DType dtype) {
 /// The type in which a product is computed.
 DType product_type(DType compute) { return onednn::multiplies(compute) ? compute : DType::f32; }
 
-void check_types(const ops::Op& op, Tensors tensors, std::initializer_list<const ops::Tensor*> alike) {
-  const DType compute = (*alike.begin())->dtype;
-  STRATA_CHECK(compute == DType::f32 || compute == DType::bf16 || compute == DType::f16, "{} of {}",
-               ops::name_of(op.kind), name_of(compute));
-  for (const ops::Tensor* tensor : alike)
-    STRATA_CHECK(tensor->dtype == compute, "{} of {}: {} is {}", ops::name_of(op.kind), name_of(compute), tensor->name,
-                 name_of(tensor->dtype));
-  if (op.kind == ops::Kind::linear_backward_weight)
-    for (int out : op.out)
-      STRATA_CHECK(tensors[static_cast<size_t>(out)].dtype == DType::f32, "{}", tensors[static_cast<size_t>(out)].name);
-}
-
 Linear forward_of(const ops::Op& op, Tensors tensors) {
   check_operands(op, 2, 3, 1, 1);
   const ops::Tensor &x = input(op, tensors, 0), &w = input(op, tensors, 1), &y = output(op, tensors, 0);
   const Rows rx = rows_of(x), rw = rows_of(w), ry = rows_of(y);
   STRATA_CHECK(rx.width == rw.width && ry == (Rows{rx.count, rw.count}), "{} = {} {}^T", y.name, x.name, w.name);
   const bool bias = op.in.size() == 3;
-  const ops::Tensor& b = input(op, tensors, op.in.size() - 1);
-  if (bias) STRATA_CHECK(b.shape.elements() == rw.count, "{}", b.name);
-  check_types(op, tensors, {&x, &w, &b, &y});
-  return {rx.count, rw.width, rw.count, x.dtype, bias};
+  if (bias) STRATA_CHECK(input(op, tensors, 2).shape.elements() == rw.count, "{}", input(op, tensors, 2).name);
+  return {rx.count, rw.width, rw.count, check_floats(op, tensors), bias};
 }
 
 Linear backward_input_of(const ops::Op& op, Tensors tensors) {
@@ -171,10 +157,8 @@ Linear backward_input_of(const ops::Op& op, Tensors tensors) {
   const ops::Tensor &dy = input(op, tensors, 0), &w = input(op, tensors, 1), &dx = output(op, tensors, 0);
   const Rows rdy = rows_of(dy), rw = rows_of(w), rdx = rows_of(dx);
   STRATA_CHECK(rdy.width == rw.count && rdx == (Rows{rdy.count, rw.width}), "{} = {} {}", dx.name, dy.name, w.name);
-  const ops::Tensor& last = input(op, tensors, op.in.size() - 1);
-  if (op.in.size() == 3) STRATA_CHECK(rows_of(last) == rdx, "{}", last.name);
-  check_types(op, tensors, {&dy, &w, &last, &dx});
-  return {rdx.count, rw.width, rw.count, dx.dtype, false};
+  if (op.in.size() == 3) STRATA_CHECK(rows_of(input(op, tensors, 2)) == rdx, "{}", input(op, tensors, 2).name);
+  return {rdx.count, rw.width, rw.count, check_floats(op, tensors), false};
 }
 
 Linear backward_weight_of(const ops::Op& op, Tensors tensors) {
@@ -184,8 +168,7 @@ Linear backward_weight_of(const ops::Op& op, Tensors tensors) {
   STRATA_CHECK(rdy.count == rx.count && rdw == (Rows{rdy.width, rx.width}), "{} = {}^T {}", dw.name, dy.name, x.name);
   const bool bias = op.out.size() == 2;
   if (bias) STRATA_CHECK(output(op, tensors, 1).shape.elements() == rdy.width, "{}", output(op, tensors, 1).name);
-  check_types(op, tensors, {&dy, &x});
-  return {rx.count, rx.width, rdy.width, x.dtype, bias};
+  return {rx.count, rx.width, rdy.width, check_floats(op, tensors), bias};
 }
 
 bool by_dots(const Linear& l) { return l.rows <= few_rows; }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "device/cpu/kernels.h"
 #include "device/cpu/pairs-inl.h"
@@ -143,13 +144,19 @@ HWY_INLINE void norm_backward_rows(const Backward<T>& b, int64_t width) {
   const float scale = 1.0f / static_cast<float>(width);
   FloatVector g_sum[R][2], gn_sum[R][2];
   for (int r = 0; r < R; ++r) g_sum[r][0] = g_sum[r][1] = gn_sum[r][0] = gn_sum[r][1] = hn::Zero(d);
-  float centre[R] = {}, inverse[R];
+  constexpr bool fewer_steps = !std::is_same_v<T, float>;  // fused where only bits are lost that T does not have
+  float centre[R] = {}, inverse[R], offset[R];
   for (int r = 0; r < R; ++r) {
     inverse[r] = b.rstd[r];
     if constexpr (Layer) centre[r] = b.mean[r];
+    offset[r] = -centre[r] * inverse[r];
   }
-  const auto normal = [&](int r, FloatVector v)
-                          HWY_ATTR { return hn::Mul(hn::Sub(v, hn::Set(d, centre[r])), hn::Set(d, inverse[r])); };
+  const auto normal = [&](int r, FloatVector v) HWY_ATTR {
+    if constexpr (fewer_steps)
+      return hn::MulAdd(v, hn::Set(d, inverse[r]), hn::Set(d, offset[r]));
+    else
+      return hn::Mul(hn::Sub(v, hn::Set(d, centre[r])), hn::Set(d, inverse[r]));
+  };
   // One vector of row r, into the sums numbered `half`.
   const auto add_up = [&](int r, int half, FloatVector x, FloatVector dy, FloatVector gamma, FloatVector& dgamma,
                           FloatVector& dbeta) HWY_ATTR {
@@ -158,7 +165,7 @@ HWY_INLINE void norm_backward_rows(const Backward<T>& b, int64_t width) {
     dgamma = hn::MulAdd(dy, n, dgamma);
     const auto g = hn::Mul(dy, gamma);
     g_sum[r][half] = hn::Add(g_sum[r][half], g);
-    gn_sum[r][half] = hn::Add(gn_sum[r][half], hn::Mul(g, n));
+    gn_sum[r][half] = fewer_steps ? hn::MulAdd(g, n, gn_sum[r][half]) : hn::Add(gn_sum[r][half], hn::Mul(g, n));
   };
   int64_t i = 0;
   for (; i + pair_size <= width; i += pair_size) {
@@ -193,7 +200,17 @@ HWY_INLINE void norm_backward_rows(const Backward<T>& b, int64_t width) {
     if constexpr (Layer) mean_g[r] = scale * hn::GetLane(hn::SumOfLanes(d, hn::Add(g_sum[r][0], g_sum[r][1])));
     mean_gn[r] = scale * hn::GetLane(hn::SumOfLanes(d, hn::Add(gn_sum[r][0], gn_sum[r][1])));
   }
+  // dx is dy gamma rstd + slope x + level, too.
+  float slope[R], level[R];
+  for (int r = 0; r < R; ++r) {
+    slope[r] = -inverse[r] * inverse[r] * mean_gn[r];
+    level[r] = -centre[r] * slope[r] - inverse[r] * mean_g[r];
+  }
   const auto change = [&](int r, FloatVector x, FloatVector dy, FloatVector gamma, FloatVector more) HWY_ATTR {
+    if constexpr (fewer_steps) {
+      const auto base = hn::MulAdd(x, hn::Set(d, slope[r]), hn::Add(more, hn::Set(d, level[r])));
+      return hn::MulAdd(dy, hn::Mul(gamma, hn::Set(d, inverse[r])), base);
+    }
     const auto g = hn::Sub(hn::Mul(dy, gamma), hn::Set(d, mean_g[r]));
     const auto to_mean = hn::NegMulAdd(normal(r, x), hn::Set(d, mean_gn[r]), g);
     return hn::MulAdd(to_mean, hn::Set(d, inverse[r]), more);

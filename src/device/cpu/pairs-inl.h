@@ -182,6 +182,17 @@ HWY_INLINE Pair limited_abs(Pair a, float limit) {
   return Min(Abs(a), constant(limit));
 #endif
 }
+/// a, but at most `limit` from zero; anything where a is no number.
+HWY_INLINE Pair limited(Pair a, float limit) {
+#if HWY_TARGET == HWY_AVX3
+  const auto one = [=](FloatVector v)
+                       HWY_ATTR { return FloatVector{_mm512_range_ps(v.raw, hn::Set(FloatTag(), limit).raw, 0b0010)}; };
+  return {one(a.first), one(a.second)};
+#else
+  return Max(constant(-limit), Min(constant(limit), a));
+#endif
+}
+
 /// a with its sign turned where x is negative (or -0).
 HWY_INLINE Pair turn_sign(Pair a, Pair x) {
   const auto sign = hn::SignBit(FloatTag());
