@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/bench_kernels.h"
+#include "cli/bench_wires.h"
 #include "cli/verb.h"
 #include "core/allocations.h"
 #include "core/error.h"
@@ -225,6 +226,7 @@ void add_bench(CLI::App& app) {
   add_json(*step, arguments->json);
   step->callback([arguments] { bench_step(*arguments); });
   add_bench_kernels(*verb);
+  add_bench_wires(*verb);
 }
 
 }  // namespace strata::cli

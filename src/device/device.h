@@ -11,6 +11,7 @@
 #include <string>
 
 #include "core/types.h"
+#include "device/wire.h"
 #include "ops/op.h"
 
 namespace strata::device {
@@ -94,6 +95,26 @@ class Device : public Planner {
   virtual void launch(Kernel& kernel, std::span<const Address> operands, const Launch& launch) = 0;
   /// Returns when all queued work is done.
   virtual void synchronise() = 0;
+
+  // What travels between ranks (wire.h). These four may be called from any thread, also while others run kernels or are
+  // in these methods themselves; they work on the calling thread and allocate nothing. Buffers do not overlap unless said.
+
+  /// `x`: n values of `dtype` (f32, bf16, f16; i64 and f64 on raw wires of their own type). `out`: wire.bytes(n) bytes.
+  virtual void encode(const Wire& wire, DType dtype, Address x, int64_t n, Address out, const Noise& noise) = 0;
+  /// The same of x + error. What the encoding loses is kept for the next time, in `error`, n f32:
+  /// error = (x + error) - decoded; 0 where that is not finite, and in all of a block that is not.
+  virtual void encode_with_feedback(const Wire& wire, DType dtype, Address x, int64_t n, Address error, Address out,
+                                    const Noise& noise) = 0;
+  /// `y`: n values of `dtype`, f32, bf16 or f16, or what the raw wire's are.
+  virtual void decode(const Wire& wire, Address in, int64_t n, DType dtype, Address y) = 0;
+  /// y = [y +] the sum of `sources`, n values each, encoded but for source `own` (-1: none), whose values are `own_dtype`.
+  /// Summed in f32 and rounded to `y_dtype` at the end; i64 and f64 (raw wires) in their own type, i64 modulo 2^64.
+  ///
+  /// Sources are numbered with the first of `widths` (at most 8 above 1, their product the number of sources) fastest.
+  /// Those that differ in the first coordinate alone are added in order of it, those sums in order of the second, and so
+  /// on; `accumulate` adds the finished total to y. y may be the memory of source `own`, if of its type.
+  virtual void reduce(const Wire& wire, std::span<const Address> sources, std::span<const int64_t> widths, int own,
+                      DType own_dtype, int64_t n, DType y_dtype, Address y, bool accumulate) = 0;
 
  protected:
   virtual Address do_allocate(int64_t bytes) = 0;

@@ -19,6 +19,13 @@ class CpuDevice : public Device {
   std::unique_ptr<Kernel> prepare(const ops::Op& op, std::span<const ops::Tensor> tensors) override;
   void launch(Kernel& kernel, std::span<const Address> operands, const Launch& launch) override;
   void synchronise() override {}
+  // wire.cpp
+  void encode(const Wire& wire, DType dtype, Address x, int64_t n, Address out, const Noise& noise) override;
+  void encode_with_feedback(const Wire& wire, DType dtype, Address x, int64_t n, Address error, Address out,
+                            const Noise& noise) override;
+  void decode(const Wire& wire, Address in, int64_t n, DType dtype, Address y) override;
+  void reduce(const Wire& wire, std::span<const Address> sources, std::span<const int64_t> widths, int own,
+              DType own_dtype, int64_t n, DType y_dtype, Address y, bool accumulate) override;
 
  protected:
   Address do_allocate(int64_t bytes) override;

@@ -15,6 +15,7 @@
 #include "device/cpu/kernels.h"
 #include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
+#include "device/cpu/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
@@ -35,21 +36,6 @@ void add(DType type, const void* a, const void* b, const void* c, void* y, int64
   });
 }
 
-using WordTag = hn::RebindToUnsigned<FloatTag>;
-using Words = hn::Vec<WordTag>;
-
-#if HWY_TARGET == HWY_AVX3
-template <class V>
-HWY_INLINE V xor_of(V a, V b, V c) {
-  return V{_mm512_ternarylogic_epi64(a.raw, b.raw, c.raw, 0x96)};
-}
-#else
-template <class V>
-HWY_INLINE V xor_of(V a, V b, V c) {
-  return hn::Xor(a, hn::Xor(b, c));
-}
-#endif
-
 struct WordPair {
   Words first, second;
 };
@@ -63,34 +49,16 @@ HWY_INLINE WordPair random_words(const Dropout& a, uint32_t channel, uint32_t po
   const Random4 random = philox(a.key, uint64_t{position} << 32 | channel / 4, sequence_id);
   return {hn::Set(d, random[channel % 4]), hn::Set(d, random[channel % 4 + 1])};
 #else
-  // A counter has a 64-bit lane, and a word of it the lower half; the upper half is anything, as products do not see it.
-  const hn::RepartitionToWide<WordTag> wide;
-  const auto product = [=](auto a, uint32_t number)
-                           HWY_ATTR { return hn::MulEven(hn::BitCast(d, a), hn::Set(d, number)); };
+  const CounterTag wide;
   constexpr bool split = std::is_same_v<T, Bfloat16>;  // into even and odd elements
-  auto lane = hn::Iota(wide, 0);
-  if constexpr (!split) {  // even lanes come first when words are interleaved below
-    const auto odd = hn::And(lane, hn::Set(wide, uint64_t{1}));
-    lane = hn::Add(hn::ShiftRight<1>(lane),
-                   hn::And(hn::Sub(hn::Zero(wide), odd), hn::Set(wide, uint64_t{hn::Lanes(wide) / 2})));
-  }
-  auto c0 = hn::Add(lane, hn::Set(wide, uint64_t{channel / 4})), c1 = hn::Set(wide, uint64_t{position});
-  auto c2 = hn::Set(wide, sequence_id), c3 = hn::Set(wide, sequence_id >> 32);
-
-#pragma GCC unroll 10
-  for (size_t round = 0; round < 10; ++round) {
-    const auto p0 = product(c0, 0xD2511F53u), p1 = product(c2, 0xCD9E8D57u);
-    c0 = xor_of(hn::ShiftRight<32>(p1), c1, hn::Set(wide, a.round_keys[2 * round]));
-    c2 = xor_of(hn::ShiftRight<32>(p0), c3, hn::Set(wide, a.round_keys[2 * round + 1]));
-    c1 = p1;
-    c3 = p0;
-  }
-  const auto join = [=](auto low, auto high)
-                        HWY_ATTR { return hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(high)), hn::BitCast(d, low)); };
+  const auto places = split ? hn::Iota(wide, 0) : interleaved_places();
+  const PhiloxWords c =
+      philox_of(a.keys, {hn::Add(places, hn::Set(wide, uint64_t{channel / 4})), hn::Set(wide, uint64_t{position}),
+                         hn::Set(wide, sequence_id), hn::Set(wide, sequence_id >> 32)});
   if constexpr (split) {
-    return {join(c0, c2), join(c1, c3)};
+    return {join_words(c.c0, c.c2), join_words(c.c1, c.c3)};
   } else {
-    const auto w01 = hn::BitCast(wide, join(c0, c1)), w23 = hn::BitCast(wide, join(c2, c3));
+    const auto w01 = hn::BitCast(wide, join_words(c.c0, c.c1)), w23 = hn::BitCast(wide, join_words(c.c2, c.c3));
     return {hn::BitCast(d, hn::InterleaveLower(wide, w01, w23)), hn::BitCast(d, hn::InterleaveUpper(wide, w01, w23))};
   }
 #endif

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <mutex>
 #include <vector>
 
 #include "core/error.h"
@@ -48,6 +49,32 @@ class PoisonDevice final : public cpu::CpuDevice {
     opened.check();
   }
 
+  void encode(const Wire& wire, DType dtype, Address x, int64_t n, Address out, const Noise& noise) override {
+    const Opened opened(*this, {{x, n * size_of(dtype)}, {out, wire.bytes(n)}});
+    CpuDevice::encode(wire, dtype, x, n, out, noise);
+    opened.check();
+  }
+  void encode_with_feedback(const Wire& wire, DType dtype, Address x, int64_t n, Address error, Address out,
+                            const Noise& noise) override {
+    const Opened opened(*this, {{x, n * size_of(dtype)}, {error, n * size_of(DType::f32)}, {out, wire.bytes(n)}});
+    CpuDevice::encode_with_feedback(wire, dtype, x, n, error, out, noise);
+    opened.check();
+  }
+  void decode(const Wire& wire, Address in, int64_t n, DType dtype, Address y) override {
+    const Opened opened(*this, {{in, wire.bytes(n)}, {y, n * size_of(dtype)}});
+    CpuDevice::decode(wire, in, n, dtype, y);
+    opened.check();
+  }
+  void reduce(const Wire& wire, std::span<const Address> sources, std::span<const int64_t> widths, int own,
+              DType own_dtype, int64_t n, DType y_dtype, Address y, bool accumulate) override {
+    std::vector<Extent> extents = {{y, n * size_of(y_dtype)}};
+    for (size_t i = 0; i < sources.size(); ++i)
+      extents.push_back({sources[i], static_cast<int>(i) == own ? n * size_of(own_dtype) : wire.bytes(n)});
+    const Opened opened(*this, extents);
+    CpuDevice::reduce(wire, sources, widths, own, own_dtype, n, y_dtype, y, accumulate);
+    opened.check();
+  }
+
  protected:
   Address do_allocate(int64_t bytes) override {
     STRATA_CHECK(bytes >= 0);
@@ -60,11 +87,13 @@ class PoisonDevice final : public cpu::CpuDevice {
     protect(region.base + region.size, cpu::page_bytes(), PROT_NONE);
     protect(region.base, region.size, PROT_NONE);
     const Address address(reinterpret_cast<uintptr_t>(region.start));
+    const std::lock_guard lock(mutex_);
     regions_[address.value()] = region;
     return address;
   }
 
   void do_release(Address address, int64_t) noexcept override {
+    const std::lock_guard lock(mutex_);
     const auto found = regions_.find(address.value());
     munmap(found->second.base, static_cast<size_t>(found->second.size + cpu::page_bytes()));
     regions_.erase(found);
@@ -76,24 +105,29 @@ class PoisonDevice final : public cpu::CpuDevice {
     unsigned char* base = nullptr;
     unsigned char* start = nullptr;
     int64_t size = 0, bytes = 0;
+    int users = 0;  ///< how many Opened hold it
   };
   struct Extent {
     Address address;
     int64_t bytes;
   };
 
-  /// Makes the allocations behind some extents accessible while it lives.
+  /// Makes the allocations behind some extents accessible while it lives, or longer if another thread uses them too.
   class Opened {
    public:
-    Opened(PoisonDevice& device, const std::vector<Extent>& extents) {
+    Opened(PoisonDevice& device, const std::vector<Extent>& extents) : device_(device) {
+      const std::lock_guard lock(device.mutex_);
       for (const Extent& extent : extents) {
-        const Region& region = device.region_of(extent);
+        Region& region = device.region_of(extent);
         if (std::find(regions_.begin(), regions_.end(), &region) == regions_.end()) regions_.push_back(&region);
       }
-      for (const Region* region : regions_) protect(region->base, region->size, PROT_READ | PROT_WRITE);
+      for (Region* region : regions_)
+        if (region->users++ == 0) protect(region->base, region->size, PROT_READ | PROT_WRITE);
     }
     ~Opened() {
-      for (const Region* region : regions_) protect(region->base, region->size, PROT_NONE);
+      const std::lock_guard lock(device_.mutex_);
+      for (Region* region : regions_)
+        if (--region->users == 0) protect(region->base, region->size, PROT_NONE);
     }
     Opened(const Opened&) = delete;
     Opened& operator=(const Opened&) = delete;
@@ -111,23 +145,25 @@ class PoisonDevice final : public cpu::CpuDevice {
     }
 
    private:
-    std::vector<const Region*> regions_;
+    PoisonDevice& device_;
+    std::vector<Region*> regions_;
   };
 
   static void protect(unsigned char* base, int64_t bytes, int protection) {
     STRATA_CHECK(mprotect(base, static_cast<size_t>(bytes), protection) == 0, "{}", std::strerror(errno));
   }
 
-  const Region& region_of(const Extent& extent) const {
+  Region& region_of(const Extent& extent) {
     auto next = regions_.upper_bound(extent.address.value());
     STRATA_CHECK(next != regions_.begin(), "an operand is no device memory");
-    const Region& region = std::prev(next)->second;
+    Region& region = std::prev(next)->second;
     const int64_t offset = cpu::pointer<unsigned char>(extent.address) - region.start;
     STRATA_CHECK(offset <= region.bytes && extent.bytes <= region.bytes - offset,
                  "bytes {} to {} of an allocation of {}", offset, offset + extent.bytes, region.bytes);
     return region;
   }
 
+  std::mutex mutex_;  ///< of the regions: wires are encoded on one thread while another runs kernels
   std::map<uintptr_t, Region> regions_;
 };
 
