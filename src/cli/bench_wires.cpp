@@ -2,6 +2,8 @@
 
 #include "cli/bench_wires.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>

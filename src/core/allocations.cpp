@@ -6,7 +6,8 @@ namespace strata::allocations {
 
 namespace {
 
-std::atomic<bool> present{false}, active{false};
+std::atomic<bool> present{false};
+std::atomic<int> watches{0};
 std::atomic<int64_t> ours{0}, libraries{0};
 std::atomic<int> library_depth{0};
 
@@ -14,19 +15,15 @@ std::atomic<int> library_depth{0};
 
 bool watching() { return present.load(std::memory_order_relaxed); }
 
-Watch::Watch() {
-  ours = 0;
-  libraries = 0;
-  active = true;
-}
-Watch::~Watch() { active = false; }
-Counts Watch::counts() const { return {ours.load(), libraries.load()}; }
+Watch::Watch() : before_{ours.load(), libraries.load()} { ++watches; }
+Watch::~Watch() { --watches; }
+Counts Watch::counts() const { return {ours.load() - before_.ours, libraries.load() - before_.libraries}; }
 
 LibraryCall::LibraryCall() { ++library_depth; }
 LibraryCall::~LibraryCall() { --library_depth; }
 
 void note() noexcept {
-  if (!active.load(std::memory_order_relaxed)) return;
+  if (watches.load(std::memory_order_relaxed) == 0) return;
   (library_depth.load(std::memory_order_relaxed) > 0 ? libraries : ours).fetch_add(1, std::memory_order_relaxed);
 }
 

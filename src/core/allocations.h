@@ -14,7 +14,7 @@ struct Counts {
 /// True if the counting malloc is linked in.
 bool watching();
 
-/// Counts from construction to destruction on all threads. One at a time.
+/// Counts from construction on, on all threads.
 class Watch {
  public:
   Watch();
@@ -22,6 +22,9 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
   Counts counts() const;
+
+ private:
+  Counts before_;
 };
 
 /// Marks that a library has been called: until it returns, allocations on any thread (the library's own team works too) are

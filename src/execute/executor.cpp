@@ -7,10 +7,14 @@
 
 namespace strata::execute {
 
-Executor::Executor(const step::Program& program, device::Device& device, device::Address arena)
+Executor::Executor(const step::Program& program, device::Device& device, device::Address arena, const Peers& peers)
     : program_(program), device_(device), arena_(arena), timeline_(program.tasks.size()) {
-  for (const step::Task& task : program.tasks)
-    if (!program.block_of(task)) throw input_error("this build runs programs of one rank: it has no communication yet");
+  const bool alone =
+      std::all_of(program.tasks.begin(), program.tasks.end(), [&](const auto& task) { return program.block_of(task); });
+  if (!alone) {
+    STRATA_CHECK(peers.transport != nullptr, "a program with transfers, and no one to send to");
+    transfers_ = std::make_unique<Transfers>(program, device, arena, peers, timeline_);
+  }
   size_t widest = 0;
   for (const step::Block& block : program.blocks) {
     std::vector<PreparedOp>& prepared = blocks_.emplace_back();
@@ -26,13 +30,22 @@ Executor::Executor(const step::Program& program, device::Device& device, device:
   operands_.resize(widest);
 }
 
-void Executor::run() {
+const step::Traffic& Executor::sent() const {
+  static const step::Traffic none;
+  return transfers_ ? transfers_->sent() : none;
+}
+
+void Executor::run(uint64_t noise) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  if (transfers_) transfers_->begin(start, noise);
   for (size_t t = 0; t < program_.tasks.size(); ++t) {
     const step::Task& task = program_.tasks[t];
-    const step::Compute& compute = std::get<step::Compute>(task.work);
+    const auto* work = std::get_if<step::Compute>(&task.work);
+    if (!work) continue;
+    const step::Compute& compute = *work;
+    if (transfers_) transfers_->wait_before(task);
     const auto block_index = static_cast<size_t>(compute.block);
     const step::Block& block = program_.blocks[block_index];
     const step::BufferId* buffers = program_.buffer_lists.data() + task.buffers.begin;
@@ -54,8 +67,13 @@ void Executor::run() {
       }
     }
     span.end = seconds();
+    if (transfers_) {
+      device_.synchronise();
+      transfers_->computed(static_cast<step::TaskId>(t));
+    }
   }
   device_.synchronise();
+  if (transfers_) transfers_->finish();
 }
 
 void Executor::time_operations() {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "execute/transfers.h"
 #include "step/program.h"
 #include "step/timeline.h"
 
@@ -15,11 +16,15 @@ namespace strata::execute {
 class Executor {
  public:
   /// `program`, `device` and the memory at `arena` (at least program.arena_bytes) outlive the executor. Prepares every
-  /// kernel; running allocates nothing.
-  Executor(const step::Program& program, device::Device& device, device::Address arena);
+  /// kernel and transfer; running allocates nothing. A program of several ranks needs `peers`.
+  Executor(const step::Program& program, device::Device& device, device::Address arena, const Peers& peers = {});
 
-  /// One step: every task once, in order. Inputs have been written; results can be read when it returns.
-  void run();
+  /// One step: every task once, computing in order, transfers beside it. Inputs have been written; results can be read when
+  /// it returns. `noise`: what stochastic wires draw from, another each step. Throws a run error when peers do not answer.
+  void run(uint64_t noise = 0);
+
+  /// Bytes and messages sent so far, counted at the send.
+  const step::Traffic& sent() const;
 
   /// Copies to and from the buffer of this role, unit (-1: the whole step's) and micro-batch.
   void write(ops::Role role, int unit, int micro_batch, std::span<const std::byte> bytes, int64_t offset = 0);
@@ -49,6 +54,7 @@ class Executor {
   std::vector<device::Address> operands_;  // room for the widest op
   step::Timeline timeline_;
   std::vector<std::vector<double>> operation_seconds_;  // empty: not timed
+  std::unique_ptr<Transfers> transfers_;                // null: the program has none. Ends before what it writes to
 };
 
 }  // namespace strata::execute

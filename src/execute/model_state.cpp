@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/random.h"
 #include "files/number_formats.h"
 #include "model/forward.h"
@@ -46,18 +47,39 @@ std::vector<std::byte> narrowed(std::span<const float> values, DType dtype) {
 void write_parameter(Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
                      std::span<const float> values) {
   const step::Program& program = executor.program();
-  if (program.has(Role::master))
-    executor.write(Role::master, unit.index, -1, std::as_bytes(values), parameter.offset * size_of(DType::f32));
-  executor.write(Role::parameter, unit.index, -1, narrowed(values, program.compute),
-                 parameter.offset * size_of(program.compute));
+  for (const Role role : {Role::master, Role::parameter}) {
+    if (!program.has(role, unit.index)) continue;
+    const DType dtype = role == Role::master ? DType::f32 : program.compute;
+    const step::Buffer& buffer = program.find(role, unit.index, -1);
+    const int64_t begin = std::max(parameter.offset, buffer.first),
+                  end = std::min(parameter.offset + parameter.shape.elements(),
+                                 buffer.first + buffer.bytes / size_of(dtype));
+    if (begin >= end) continue;
+    executor.write(
+        role, unit.index, -1,
+        narrowed(values.subspan(static_cast<size_t>(begin - parameter.offset), static_cast<size_t>(end - begin)),
+                 dtype),
+        (begin - buffer.first) * size_of(dtype));
+  }
 }
 
-void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter, Role role,
-                    std::span<float> values) {
+layout::Cut kept_by(const step::Program& program, int unit, int64_t rank) {
+  const step::UnitLayout& layout = program.units[static_cast<size_t>(unit)];
+  const int reach = program.goal == step::Goal::train ? layout.optimizer_reach : layout.weights_reach;
+  const std::vector<int64_t> position = layout::coordinates(program.widths, rank);
+  for (size_t level = static_cast<size_t>(reach); level < position.size(); ++level)
+    if (position[level] != 0) return {};
+  return layout::cut(layout.elements, program.widths, position, reach);
+}
+
+void read_range(const Executor& executor, int unit, Role role, const layout::Cut& range, std::span<float> values) {
   const step::Program& program = executor.program();
-  if (role == Role::parameter && program.has(Role::master)) role = Role::master;
+  if (role == Role::parameter && program.has(Role::master, unit)) role = Role::master;
   const DType dtype = role == Role::parameter ? program.compute : DType::f32;
-  read_floats(executor, role, unit.index, -1, dtype, parameter.offset, values);
+  const step::Buffer& buffer = program.find(role, unit, -1);
+  STRATA_CHECK(range.begin >= buffer.first);
+  read_floats(executor, role, unit, -1, dtype, range.begin - buffer.first,
+              values.first(static_cast<size_t>(range.elements)));
 }
 
 void read_floats(const Executor& executor, Role role, int unit, int micro_batch, DType dtype, int64_t first,

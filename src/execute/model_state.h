@@ -17,12 +17,18 @@ void initial_values(const model::Unit& unit, const model::Parameter& parameter, 
 /// Clears what persists (weights with their padding, moments, caches), fills the constants.
 void reset(Executor& executor, const model::Config& config);
 
-/// A parameter's values, row-major, padding rows included; `role` parameter (its fp32 master where there is one) or
-/// gradient (of an inspected program). Writing rounds to the compute type as an update does.
+/// Writes what this rank holds of a parameter, out of all its values (row-major, padding rows included), rounded to the
+/// compute type as an update does.
 void write_parameter(Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
                      std::span<const float> values);
-void read_parameter(const Executor& executor, const model::Unit& unit, const model::Parameter& parameter,
-                    ops::Role role, std::span<float> values);
+
+/// The cut of a unit's flat vector that a rank keeps for all: its optimizer shard in a program that trains, else its shard
+/// of the weights; empty where another rank holds the same. Over all ranks these make up the vector.
+layout::Cut kept_by(const step::Program& program, int unit, int64_t rank);
+
+/// Values of a range of a unit's flat vector inside what this rank keeps: of its weights (the fp32 master where there is
+/// one) or, with `role` gradient, its gradient (of an inspected program).
+void read_range(const Executor& executor, int unit, ops::Role role, const layout::Cut& range, std::span<float> values);
 
 /// Elements from number `first` of a buffer that holds values of a floating-point type.
 void read_floats(const Executor& executor, ops::Role role, int unit, int micro_batch, DType dtype, int64_t first,

@@ -30,12 +30,15 @@ enum class Pipeline : uint8_t { gpipe, one_f_one_b, interleaved, zb_h1, zb_v };
 enum class Wire : uint8_t { full, fp32, bf16, int8, int4 };
 enum class Rounding : uint8_t { nearest, stochastic };
 enum class DecayOn : uint8_t { matrices, all };
+/// `levels`: hop by hop over the levels of the machine. `flat`: one ring over all ranks that take part, as published.
+enum class Collectives : uint8_t { levels, flat };
 
 std::string_view name_of(Recompute);  ///< the spellings of the config: "none", "selective", "full"
 std::string_view name_of(Pipeline);   ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"
 std::string_view name_of(Wire);       ///< "full", "fp32", ...
 std::string_view name_of(Rounding);
 std::string_view name_of(DecayOn);
+std::string_view name_of(Collectives);
 /// "fp32", "bf16", "fp16": what configs call the three types that a model can compute in.
 std::string_view precision_name(DType type);
 
@@ -98,13 +101,17 @@ struct Placement {
   Rounding rounding = Rounding::nearest;
   bool error_feedback = false;
   std::array<HopPlan, purposes> hops;
+  Collectives collectives = Collectives::levels;
+  int64_t resident = 0;               ///< units of at most so many parameters keep whole weights on every rank
+  bool reshard_after_forward = true;  ///< else gathered weights wait for the backward
   bool operator==(const Placement&) const = default;
 };
 
 struct Schedule {
   Pipeline pipeline = Pipeline::one_f_one_b;
   Recompute recompute = Recompute::none;
-  int64_t prefetch = 2;  ///< units whose weights may be gathered ahead of use
+  int64_t prefetch = 2;        ///< units whose weights may be gathered ahead of use
+  int64_t prefetch_bytes = 0;  ///< and at most so many bytes of them at once; 0 = no bound
   bool operator==(const Schedule&) const = default;
 };
 
@@ -139,6 +146,7 @@ struct Run {
     std::string folder = "checkpoints";  ///< inside Run::folder unless absolute
     bool operator==(const Save&) const = default;
   } save;
+  double timeout = 600;        ///< seconds that a rank waits for others before it gives up
   std::string machine;         ///< name or path of a machine file; "" = detect
   std::string folder = "run";  ///< logs, metrics and checkpoints; relative to the working directory
   int64_t log_every = 10;      ///< steps

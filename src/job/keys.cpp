@@ -482,7 +482,7 @@ Key block_key(std::string_view wire, int64_t Placement::*member) {
       fmt::format("placement.wires.{}_block", wire), "whole number", "",
       fmt::format("Elements of an {} wire that share a scale; a divisor of {}", wire, ops::grain),
       [=](Job& job, const Spot& at) {
-        const int64_t block = read_whole(at, {.low = 2, .high = static_cast<double>(ops::grain)});
+        const int64_t block = read_whole(at, {.low = 64, .high = static_cast<double>(ops::grain)});
         if (ops::grain % block != 0)
           at.fail(fmt::format("{} must divide the grain of {} elements, so that blocks never straddle two shards",
                               block, ops::grain));
@@ -700,6 +700,14 @@ std::vector<Key> make_table() {
   add(flag("placement.wires.error_feedback", "", "Carry the slowest hop's rounding errors into the next step",
            AT(placement.error_feedback)));
   add(hops_key());
+  add(choice<Collectives>("placement.collectives",
+                          "Hop by hop over the levels, or as one ring over all ranks that take part, as published",
+                          AT(placement.collectives), {Collectives::levels, Collectives::flat}));
+  add(whole("placement.resident", "", "Units of at most so many parameters keep whole weights on every rank",
+            AT(placement.resident), count_or_none));
+  add(flag("placement.reshard_after_forward", "",
+           "Gathered weights are dropped after the forward and gathered again for the backward; else kept",
+           AT(placement.reshard_after_forward)));
 
   // [schedule]
   add(choice<Pipeline>(
@@ -710,6 +718,8 @@ std::vector<Key> make_table() {
                         AT(schedule.recompute), {Recompute::none, Recompute::selective, Recompute::full}));
   add(whole("schedule.prefetch", "", "Units whose weights are gathered ahead of use", AT(schedule.prefetch),
             count_or_none));
+  add(whole("schedule.prefetch_bytes", "", "Bytes of weights that may be gathered ahead of use; 0: no bound",
+            AT(schedule.prefetch_bytes), count_or_none));
 
   // [precision]
   add(choice<DType>("precision.compute", "", "Type of weights and activations; fp32 master weights in any case",
@@ -788,6 +798,8 @@ std::vector<Key> make_table() {
   add(whole("run.save.every", "", "Steps between checkpoints; 0: only at the end", AT(run.save.every), count_or_none));
   add(whole("run.save.keep", "", "Checkpoints kept, the newest", AT(run.save.keep), count));
   add(text("run.save.folder", "path", "", "Inside run.folder, unless absolute", AT(run.save.folder), Empty::refused));
+  add(number("run.timeout", "", "Seconds that a rank waits for others before it names them and gives up",
+             AT(run.timeout), positive));
   add(name_or_path("run.machine", "detected", "A machine of machines/ by name, or a file like them", AT(run.machine),
                    Empty::allowed));
   add(text("run.folder", "path", "", "Logs, metrics and checkpoints; relative to the working directory", AT(run.folder),

@@ -54,6 +54,8 @@ std::string_view name_of(Rounding value) { return value == Rounding::nearest ? "
 
 std::string_view name_of(DecayOn value) { return value == DecayOn::matrices ? "matrices" : "all"; }
 
+std::string_view name_of(Collectives value) { return value == Collectives::levels ? "levels" : "flat"; }
+
 std::string_view name_of(Purpose value) {
   switch (value) {
     case Purpose::weights: return "weights";

@@ -174,6 +174,16 @@ Sharding resolve_placement(const Job& job, std::span<const std::string> levels, 
       result.hops[p] = given_hops(tree, placement.hops[p], key);
     else
       result.hops[p] = preset_hops(tree, preset && purpose == Purpose::gradients ? preset->gradient_hops : HopPlan{});
+    for (const Hop& hop : result.hops[p])
+      for (int level = hop.first + 1; level < hop.last; ++level)
+        if (result.wires[p][static_cast<size_t>(level)] != result.wires[p][static_cast<size_t>(hop.first)])
+          throw input_error(
+              "{}placement.wires.{}: {} is crossed on {} and {} on {}, but in one hop; give both one wire, or {} hops "
+              "of "
+              "their own",
+              tree.where, name_of(purpose), levels[static_cast<size_t>(hop.first)],
+              name_of(result.wires[p][static_cast<size_t>(hop.first)]), levels[static_cast<size_t>(level)],
+              name_of(result.wires[p][static_cast<size_t>(level)]), key);
   }
   return result;
 }

@@ -22,7 +22,15 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
+/// What part number `index` of `parts` holds of a cut that members share out: whole grains, as evenly as they go; what is
+/// beyond the last whole grain goes to the last.
+Cut part(const Cut& whole, int64_t parts, int64_t index);
+
 /// The shard of a vector of `elements` (a multiple of shards(widths, reach)) that the rank at `position` holds.
 Cut cut(int64_t elements, std::span<const int64_t> widths, std::span<const int64_t> position, int reach);
+
+/// Ranks that share all of `rank`'s coordinates but those of levels [first, last), in the order in which their parts lie in
+/// a vector: the innermost level's coordinate counts most.
+std::vector<int64_t> group(std::span<const int64_t> widths, int64_t rank, int first, int last);
 
 }  // namespace strata::layout

@@ -23,6 +23,7 @@ std::string_view name_of(Role role) {
     case Role::gradient: return "gradient";
     case Role::tied_parameter: return "tied_parameter";
     case Role::tied_gradient: return "tied_gradient";
+    case Role::feedback: return "feedback";
     case Role::master: return "master";
     case Role::moment1: return "moment1";
     case Role::moment2: return "moment2";

@@ -40,6 +40,7 @@ enum class Role : uint8_t {
   gradient,         ///< a view into the unit's flat gradient
   tied_parameter,   ///< a view into another unit's flat weights (a tied head reads the embedding's table)
   tied_gradient,    ///< the head's own accumulator for the table it shares
+  feedback,         ///< f32, what lossy wires have not delivered yet of a unit's gradient
   master,           ///< fp32 weights over the unit's optimizer shard, where the compute type is another
   moment1,          ///< AdamW's first moment, over the unit's optimizer shard
   moment2,          ///< and its second

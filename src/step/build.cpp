@@ -24,8 +24,9 @@ Program build(const Request& request, Goal goal, const device::Planner& planner)
     add_slot(lowering, sharding, slot.phase, slot.micro_batch);
   if (goal == Goal::train) add_update(lowering, sharding);
   if (goal != Goal::generate) sharding.reduce_losses();
-  link(lowering.program);
+  prefetch(lowering.program, request.job.schedule.prefetch, request.job.schedule.prefetch_bytes);
   place_memory(lowering.program, request.front_bytes);
+  link(lowering.program);
   check(lowering.program);
   return std::move(lowering.program);
 }
@@ -39,7 +40,6 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
       goal == Goal::generate ? 1 : static_cast<int32_t>(job::resolve_batch(request.job, request.ranks).accumulation);
   program.batch = goal == Goal::generate ? 1 : request.job.batch.micro;
   program.sequence = goal == Goal::generate ? request.generate_rows : request.job.batch.sequence;
-  for (const model::Unit& unit : units) program.unit_names.push_back(unit.name);
 
   const job::Job& job = request.job;
   if (job.mesh.tensor * job.mesh.pipeline > 1)
@@ -55,13 +55,53 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
     placement.widths.push_back(level.width);
     program.level_names.push_back(level.name);
   }
+  placement.rank = request.rank;
   placement.position = layout::coordinates(placement.widths, request.rank);
+  program.widths = placement.widths;
+  program.rank = request.rank;
   placement.reach = job::resolve_placement(job, program.level_names);
+  for (const model::Unit& unit : units)
+    program.units.push_back({unit.name, elements(unit), weights_reach(unit), placement.reach.optimizer});
 }
 
 int64_t Lowering::elements(const model::Unit& unit) const {
   // The optimizer reaches furthest: its shards are the finest cut.
   return round_up(unit.elements, ops::grain * placement.shards(placement.reach.optimizer));
+}
+
+int Lowering::weights_reach(const model::Unit& unit) const {
+  return unit.elements <= request.job.placement.resident ? 0 : placement.reach.weights;
+}
+
+layout::Cut Lowering::cut(const model::Unit& unit, int reach) const {
+  return layout::cut(elements(unit), placement.widths, placement.position, reach);
+}
+
+device::Wire Lowering::wire(job::Purpose purpose, int level) const {
+  const job::Job& job = request.job;
+  const bool weights = purpose == job::Purpose::weights || purpose == job::Purpose::update;
+  device::Wire wire{.dtype = weights ? compute() : job.precision.gradients};
+  const bool stochastic = job.placement.rounding == job::Rounding::stochastic;
+  switch (placement.reach.wires[static_cast<size_t>(purpose)][static_cast<size_t>(level)]) {
+    case job::Wire::full: break;
+    case job::Wire::fp32: wire.dtype = DType::f32; break;
+    case job::Wire::bf16: wire.dtype = DType::bf16; break;
+    case job::Wire::int8:
+      wire = {device::WireKind::int8, DType::f32, static_cast<int32_t>(job.placement.int8_block), stochastic};
+      break;
+    case job::Wire::int4:
+      wire = {device::WireKind::int4, DType::f32, static_cast<int32_t>(job.placement.int4_block), stochastic};
+      break;
+  }
+  return wire;
+}
+
+bool Lowering::separate_master(const model::Unit& unit) const {
+  if (compute() != DType::f32) return true;
+  for (int level = weights_reach(unit); level < placement.reach.optimizer; ++level)
+    if (placement.widths[static_cast<size_t>(level)] > 1 && !wire(job::Purpose::update, level).lossless(DType::f32))
+      return true;
+  return false;
 }
 
 int Lowering::gradient_reach(const model::Unit& unit) const {
@@ -83,6 +123,7 @@ BufferKind kind_of(Role role) {
     case Role::gradient:
     case Role::tied_gradient: return BufferKind::gradients;
     case Role::master: return BufferKind::master;
+    case Role::feedback: return BufferKind::feedback;
     case Role::moment1:
     case Role::moment2: return BufferKind::moments;
     case Role::input:
@@ -119,6 +160,7 @@ BufferId Lowering::add_view(BufferId owner, layout::Cut outer, layout::Cut inner
   STRATA_CHECK(view.within < 0 && view.bytes == outer.elements * size_of(dtype));
   view.within = owner;
   view.begin = (inner.begin - outer.begin) * size_of(dtype);
+  view.first = inner.begin;
   view.bytes = inner.elements * size_of(dtype);
   view.micro_batch = -2;  // found by no role
   program.buffers.push_back(view);
@@ -137,6 +179,7 @@ BufferId Lowering::buffer(Role role, int unit, int micro_batch, int64_t bytes) {
     case Role::parameter:
     case Role::gradient:
     case Role::master:
+    case Role::feedback:
     case Role::moment1:
     case Role::moment2:
     case Role::cache: micro_batch = -1; break;
@@ -170,14 +213,20 @@ BufferId Lowering::buffer(Role role, int unit, int micro_batch, int64_t bytes) {
   return at->second;
 }
 
-void Lowering::add_transfer(const Transfer& transfer, int micro_batch, BufferId in, BufferId out, BufferId secondary) {
-  if (transfer.group == 1) return;
+void Lowering::add_transfer(Transfer transfer, int micro_batch, BufferId in, BufferId out, BufferId feedback) {
+  STRATA_CHECK(transfer.hop.members() > 1);
+  const int64_t bytes = comm::staging_bytes(transfer.hop);
+  transfer.staged = bytes > 0;
+  transfer.feedback = feedback >= 0;
+  transfer.sequence = transfers_++;
+  const BufferId staging =
+      transfer.staged ? add_buffer(BufferKind::staging, Role::temporary, transfer.unit, micro_batch, bytes) : -1;
   Task task;
-  task.work = transfer;
   task.micro_batch = micro_batch;
   task.stream = transfer.last_level;  // a stream a level: the outermost one that the transfer crosses
+  task.work = std::move(transfer);
   task.buffers.begin = static_cast<int32_t>(program.buffer_lists.size());
-  for (BufferId id : {in, out, secondary})
+  for (BufferId id : {in, out, staging, feedback})
     if (id >= 0) program.buffer_lists.push_back(id);
   task.buffers.end = static_cast<int32_t>(program.buffer_lists.size());
   program.tasks.push_back(task);
@@ -198,9 +247,14 @@ void Lowering::add_compute(BlockId block_id, int unit, int micro_batch) {
 void add_states(Lowering& lowering) {
   const Placement& place = lowering.placement;
   const model::Config& config = lowering.request.job.model;
-  for (const model::Unit& unit : lowering.units)
-    lowering.buffer(Role::parameter, unit.index, -1,
-                    lowering.elements(unit) / place.shards(place.reach.weights) * size_of(lowering.compute()));
+  const auto add = [&](Role role, const model::Unit& unit, int reach, int64_t bytes) {
+    const BufferId id = lowering.buffer(role, unit.index, -1, bytes);
+    lowering.program.buffers[static_cast<size_t>(id)].first = lowering.cut(unit, reach).begin;
+  };
+  for (const model::Unit& unit : lowering.units) {
+    const int reach = lowering.weights_reach(unit);
+    add(Role::parameter, unit, reach, lowering.cut(unit, reach).elements * size_of(lowering.compute()));
+  }
   if (!config.learned_positions() && config.rotary_dims() > 0) {
     // All goals see one table, as long as the model's longest sequence.
     lowering.buffer(Role::constant, -1, -1, config.sequence * config.rotary_dims() * size_of(DType::f32));
@@ -212,12 +266,12 @@ void add_states(Lowering& lowering) {
                         config.sequence * 2 * config.kv_heads * config.head_dim * size_of(lowering.compute()));
   if (lowering.goal != Goal::train) return;
   for (const model::Unit& unit : lowering.units) {
-    const int64_t shard = lowering.elements(unit) / place.shards(place.reach.optimizer);
-    if (lowering.compute() != DType::f32) lowering.buffer(Role::master, unit.index, -1, shard * size_of(DType::f32));
+    const int64_t shard = lowering.cut(unit, place.reach.optimizer).elements;
+    if (lowering.separate_master(unit)) add(Role::master, unit, place.reach.optimizer, shard * size_of(DType::f32));
     const int64_t block = lowering.request.job.optimizer.moment_block();
     const int64_t moment = block == 0 ? shard * size_of(DType::f32) : shard + shard / block * size_of(DType::f32);
-    lowering.buffer(Role::moment1, unit.index, -1, moment);
-    lowering.buffer(Role::moment2, unit.index, -1, moment);
+    add(Role::moment1, unit, place.reach.optimizer, moment);
+    add(Role::moment2, unit, place.reach.optimizer, moment);
   }
 }
 

@@ -68,9 +68,9 @@ std::string task_text(const Program& program, TaskId id) {
   const auto* compute = std::get_if<Compute>(&task.work);
   const auto* transfer = std::get_if<Transfer>(&task.work);
   std::string text = compute ? program.block_of(task)->name
-                             : fmt::format("{} of {}", name_of(transfer->collective), name_of(transfer->purpose));
+                             : fmt::format("{} of {}", name_of(transfer->hop.collective), name_of(transfer->purpose));
   const int32_t unit = compute ? compute->unit : transfer->unit;
-  if (unit >= 0) text += fmt::format(" of {}", program.unit_names[static_cast<size_t>(unit)]);
+  if (unit >= 0) text += fmt::format(" of {}", program.units[static_cast<size_t>(unit)].name);
   if (task.micro_batch >= 0) text += fmt::format(", micro-batch {}", task.micro_batch);
   return text;
 }
@@ -87,16 +87,16 @@ std::vector<TransferGroup> transfer_groups(const Program& program) {
     const auto* t = std::get_if<Transfer>(&task.work);
     if (!t) continue;
     const auto same = [&](const TransferGroup& g) {
-      return g.transfer.collective == t->collective && g.transfer.purpose == t->purpose &&
+      return g.transfer.hop.collective == t->hop.collective && g.transfer.purpose == t->purpose &&
              g.transfer.first_level == t->first_level && g.transfer.last_level == t->last_level;
     };
     auto found = std::find_if(groups.begin(), groups.end(), same);
     if (found == groups.end()) {
       groups.push_back({*t, 0});
       found = groups.end() - 1;
-      found->transfer.elements = 0;
+      found->transfer.hop.elements = 0;
     }
-    found->transfer.elements += t->elements;
+    found->transfer.hop.elements += t->hop.elements;
     ++found->runs;
   }
   return groups;
@@ -164,9 +164,9 @@ std::string explain(const Request& request, const Program& program) {
   if (const auto groups = transfer_groups(program); !groups.empty()) {
     line("\nTransfers of a step on this rank (vector: the whole that is gathered or reduced, all runs together)");
     for (const auto& [transfer, number] : groups)
-      line("  {:<14} {:<16} over {:<20} {:>5} ranks   {:>5}x   vector {}", name_of(transfer.collective),
-           name_of(transfer.purpose), levels_text(program, transfer), transfer.group, number,
-           human_bytes(transfer.elements * size_of(transfer.dtype)));
+      line("  {:<14} {:<16} over {:<20} {:>5} ranks   {:>5}x   vector {}", name_of(transfer.hop.collective),
+           name_of(transfer.purpose), levels_text(program, transfer), transfer.hop.members(), number,
+           human_bytes(transfer.hop.elements * size_of(transfer.hop.dtype)));
   }
 
   const MemoryPeak peak = memory_peak(program);
@@ -223,12 +223,12 @@ Json explain_json(const Request& request, const Program& program) {
   json["schedule"] = schedule_items(program);
   json["transfers"] = Json::array();
   for (const auto& [transfer, number] : transfer_groups(program))
-    json["transfers"].push_back({{"collective", name_of(transfer.collective)},
+    json["transfers"].push_back({{"collective", name_of(transfer.hop.collective)},
                                  {"purpose", name_of(transfer.purpose)},
                                  {"levels", levels_text(program, transfer)},
-                                 {"group", transfer.group},
+                                 {"group", transfer.hop.members()},
                                  {"runs", number},
-                                 {"vector_bytes", transfer.elements * size_of(transfer.dtype)}});
+                                 {"vector_bytes", transfer.hop.elements * size_of(transfer.hop.dtype)}});
   json["tasks"] = program.tasks.size();
   Json by_kind;
   for (int k = 0; k < buffer_kinds; ++k)

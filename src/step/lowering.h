@@ -25,7 +25,8 @@ struct UnitBlocks {
 
 /// Where the rank stands among its data-parallel peers, and how far each state reaches over the machine's levels.
 struct Placement {
-  layout::Widths widths;          ///< of the levels, innermost first
+  layout::Widths widths;  ///< of the levels, innermost first
+  int64_t rank = 0;
   std::vector<int64_t> position;  ///< of the rank within each
   job::Sharding reach;
 
@@ -51,20 +52,28 @@ class Lowering {
   UnitBlocks& blocks_of(const model::Unit& unit) { return blocks[static_cast<size_t>(unit.kind)]; }
   /// Elements of the unit's flat vector, padded so that every cut is a whole number of grains.
   int64_t elements(const model::Unit& unit) const;
+  /// Over how many levels the unit's weights are cut. Units of at most placement.resident elements are whole on every rank.
+  int weights_reach(const model::Unit& unit) const;
   /// Over how many levels the unit's gradient accumulators are cut. A tied table's are whole: its two gradients are added
   /// before they are reduced.
   int gradient_reach(const model::Unit& unit) const;
+  /// Whether the optimizer's fp32 weights are a buffer of their own: where weights are of another type, or where a lossy
+  /// wire brings them to the ranks that compute with them.
+  bool separate_master(const model::Unit& unit) const;
+  /// How the job lets values of a purpose travel over a level.
+  device::Wire wire(job::Purpose purpose, int level) const;
+  layout::Cut cut(const model::Unit& unit, int reach) const;
 
   BlockId add_block(Block block);
   /// Appends a task that runs `block` for a unit (-1: of none) and micro-batch (-1: of none), its formals bound by role.
   void add_compute(BlockId block, int unit, int micro_batch);
-  /// Appends a transfer, unless its group is one rank. `secondary`: -1 or the copy that a gather fills as well.
-  void add_transfer(const Transfer& transfer, int micro_batch, BufferId in, BufferId out, BufferId secondary = -1);
+  /// Appends a transfer with the staging memory that it takes; `feedback`: -1, or where its errors are kept.
+  void add_transfer(Transfer transfer, int micro_batch, BufferId in, BufferId out, BufferId feedback = -1);
   /// The buffer that a formal of this role means for a unit and micro-batch; made at first use.
   BufferId buffer(ops::Role role, int unit, int micro_batch, int64_t bytes);
   /// A buffer of its own, known to no role.
   BufferId add_buffer(BufferKind kind, ops::Role role, int unit, int micro_batch, int64_t bytes);
-  /// A view of `elements` of 4- or 2-byte values within a buffer that holds the cut `outer` of the same vector.
+  /// A view within a buffer that holds the cut `outer` of the same vector of `dtype`.
   BufferId add_view(BufferId owner, layout::Cut outer, layout::Cut inner, DType dtype);
   /// From now on tasks of this unit see this buffer for its parameters or gradient.
   void bind(ops::Role role, int unit, BufferId id) { bound_[{role, unit}] = id; }
@@ -72,6 +81,7 @@ class Lowering {
  private:
   std::map<std::tuple<ops::Role, int, int>, BufferId> buffers_;
   std::map<std::pair<ops::Role, int>, BufferId> bound_;
+  int32_t transfers_ = 0;
 };
 
 /// blocks.cpp's result, as blocks of the program, for each kind of unit.
@@ -96,6 +106,32 @@ class Sharding {
   void reduce_losses();
 
  private:
+  /// A vector's buffer and the cut that it holds.
+  struct Held {
+    BufferId buffer;
+    layout::Cut cut;
+  };
+  /// What the hops of one collective have in common.
+  struct Work {
+    Purpose purpose;
+    job::Purpose rule;  ///< whose wires and hops
+    const model::Unit& unit;
+    DType dtype;
+    int micro_batch = -1;
+  };
+  std::vector<job::Hop> hops(job::Purpose rule, int first, int last) const;
+  /// Whether ranks form one ring: never where sums would be quantised again at every rank.
+  bool flat(job::Purpose rule, int last) const;
+  Transfer hop(const Work& work, comm::Collective collective, const job::Hop& levels, const layout::Cut& whole) const;
+  /// `whole`, which lies in `to`, out of its parts over levels [first, last), outermost hop first. This rank's part is in
+  /// `from`, or at its place.
+  void gather_hops(const Work& work, int first, int last, BufferId from, Held to, const layout::Cut& whole);
+  /// The sum over levels [first, last) of `whole`, which lies in `from`, each rank getting its part: in `to`, or at its
+  /// place. Innermost hop first.
+  void reduce_hops(const Work& work, int first, int last, Held from, layout::Cut whole, BufferId to, bool accumulate);
+  /// A few values summed where they are, level by level.
+  void sum_few(Purpose purpose, int last, BufferId values, DType dtype, int64_t count);
+
   void gather_update(const model::Unit& unit);
   void gather(const model::Unit& unit, Phase phase, int micro_batch);
   BufferId accumulators(const model::Unit& unit);
@@ -106,15 +142,20 @@ class Sharding {
   std::vector<BufferId> weights_;       ///< by unit: what this rank keeps of them
   std::vector<BufferId> secondary_;     ///< by unit: -1 until its first gather
   std::vector<BufferId> accumulators_;  ///< by unit: -1 until its first backward
+  std::vector<BufferId> feedback_;      ///< by unit: -1 if no error is kept
+  /// By unit: the micro-batch whose forward left them, and gathered weights that wait for its backward.
+  std::vector<std::pair<int, BufferId>> kept_;
 };
 
 /// Tasks for one slot of the schedule.
 void add_slot(Lowering& lowering, Sharding& sharding, Phase phase, int micro_batch);
 /// update.cpp: tied gradients, norm, clip, optimizer.
 void add_update(Lowering& lowering, Sharding& sharding);
-/// link.cpp: dependencies between streams from reads and writes in program order.
-void link(Program& program);
+/// prefetch.cpp: weights' gathers earlier, at most `depth` units' tasks and `bytes` of gathered weights ahead (0: no bound).
+void prefetch(Program& program, int64_t depth, int64_t bytes);
 /// memory.cpp: offsets for all buffers; those of the step behind `front_bytes` (Request) and what persists.
 void place_memory(Program& program, int64_t front_bytes);
+/// link.cpp: dependencies between streams, from reads and writes in program order and from bytes that buffers share.
+void link(Program& program);
 
 }  // namespace strata::step

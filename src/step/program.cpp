@@ -41,6 +41,8 @@ std::string_view name_of(BufferKind kind) {
     case BufferKind::gathered_weights: return "gathered_weights";
     case BufferKind::secondary: return "secondary";
     case BufferKind::gradient_parts: return "gradient_parts";
+    case BufferKind::staging: return "staging";
+    case BufferKind::feedback: return "feedback";
   }
   return "?";
 }
@@ -52,17 +54,9 @@ const Buffer& Program::find(ops::Role role, int unit, int micro_batch) const {
   return buffers.front();
 }
 
-bool Program::has(ops::Role role) const {
-  return std::any_of(buffers.begin(), buffers.end(), [role](const Buffer& buffer) { return buffer.role == role; });
-}
-
-std::string_view name_of(Collective collective) {
-  switch (collective) {
-    case Collective::all_gather: return "all_gather";
-    case Collective::reduce_scatter: return "reduce_scatter";
-    case Collective::all_reduce: return "all_reduce";
-  }
-  return "?";
+bool Program::has(ops::Role role, int unit) const {
+  return std::any_of(buffers.begin(), buffers.end(),
+                     [=](const Buffer& buffer) { return buffer.role == role && (unit < 0 || buffer.unit == unit); });
 }
 
 std::string_view name_of(Purpose purpose) {
@@ -97,8 +91,11 @@ std::vector<Access> Program::accesses(const Task& task) const {
     if (block != nullptr) {
       result.push_back({buffer, block->formals[position].read, block->formals[position].written});
     } else {
-      const bool in = position == 0;
-      result.push_back({buffer, in || std::get<Transfer>(task.work).accumulate, !in});
+      // in, out, staging, error feedback.
+      const Transfer& transfer = std::get<Transfer>(task.work);
+      const bool errors = transfer.feedback && i + 1 == task.buffers.end;
+      const bool read = position == 0 || (position == 1 && transfer.accumulate) || errors;
+      result.push_back({buffer, read, position > 0});
     }
   }
   return result;

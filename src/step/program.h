@@ -8,7 +8,9 @@
 #include <variant>
 #include <vector>
 
+#include "comm/messages.h"
 #include "core/types.h"
+#include "layout/cuts.h"
 #include "ops/cost.h"
 #include "ops/op.h"
 
@@ -25,6 +27,7 @@ enum class BufferKind : uint8_t {
   weights,              ///< persistent: the unit's parameters (compute type; in fp32 runs the master as well)
   master,               ///< persistent: fp32 weights of the optimizer shard, in mixed precision
   moments,              ///< persistent: AdamW's first and second moment, one buffer each; 8-bit ones with their scales
+  feedback,             ///< persistent: errors of quantised reductions, to be made up for
   constant,             ///< persistent: tables filled before the first step
   cache,                ///< persistent: keys and values of generation
   input,                ///< written by the host before the step: tokens, targets, StepInputs
@@ -37,9 +40,10 @@ enum class BufferKind : uint8_t {
   gathered_weights,     ///< a unit's whole weights, for as long as a task needs them
   secondary,            ///< a second, narrower sharded copy of the weights for later gathers of the same step
   gradient_parts,  ///< a unit's whole gradient of one micro-batch, before it is reduced into the accumulators' shard
+  staging,         ///< encoded and arriving values of one transfer
 };
 std::string_view name_of(BufferKind kind);
-inline constexpr int buffer_kinds = 15;
+inline constexpr int buffer_kinds = 17;
 
 using BufferId = int32_t;
 using BlockId = int32_t;
@@ -51,6 +55,7 @@ struct Buffer {
   int64_t bytes = 0;
   int64_t offset = -1;                  ///< in the arena; set by memory.cpp only
   int32_t unit = -1, micro_batch = -1;  ///< -1: of the whole step
+  int64_t first = 0;     ///< the element of the unit's flat vector that it begins with, if it holds a part of one
   BufferId within = -1;  ///< a view into another buffer, `begin` bytes from its start: takes no memory of its own
   int64_t begin = 0;
   bool persistent() const { return kind <= BufferKind::cache; }
@@ -84,9 +89,6 @@ struct Compute {
   int32_t unit;  ///< index in the model; -1: of no unit
 };
 
-enum class Collective : uint8_t { all_gather, reduce_scatter, all_reduce };
-std::string_view name_of(Collective collective);
-
 /// What a transfer is for: wires, ledgers and traces tell these apart.
 enum class Purpose : uint8_t {
   weights_forward,   ///< weights gathered for a forward
@@ -98,18 +100,19 @@ enum class Purpose : uint8_t {
   loss,              ///< losses, to report
 };
 std::string_view name_of(Purpose purpose);
+inline constexpr int purposes = 7;
 
-/// One collective over the data-parallel ranks that share all coordinates but those of levels [first, last). Buffers of the
-/// task: in, out, and for a gather that fills the secondary copy, that.
+/// One hop of a collective, over the data-parallel ranks that share all coordinates but those of levels [first, last).
+/// Buffers of the task: in, out, staging memory if `staged`, error feedback if `feedback`.
 struct Transfer {
-  Collective collective;
+  comm::Hop hop;
   Purpose purpose;
   int32_t first_level, last_level;
-  int64_t group;            ///< ranks taking part
-  int64_t elements;         ///< of the whole vector: gathered, or before it is scattered
-  DType dtype;              ///< of the values at either end
+  int64_t first = 0;        ///< element of the unit's flat vector with which the hop's vector begins
   bool accumulate = false;  ///< a reduction that is added to what `out` holds
+  bool staged = false, feedback = false;
   int32_t unit = -1;
+  int32_t sequence = 0;  ///< its number among the program's transfers, the same on all ranks that take part
 };
 
 /// Streams: 0 computes; the others carry one level's transfers each.
@@ -129,6 +132,13 @@ struct Access {
   bool read, written;
 };
 
+/// How a unit's flat vector is shared out.
+struct UnitLayout {
+  std::string name;
+  int64_t elements = 0;  ///< padding included
+  int weights_reach = 0, optimizer_reach = 0;
+};
+
 struct Program {
   Goal goal;
   int64_t arena_bytes = 0;       ///< the whole allocation
@@ -138,8 +148,10 @@ struct Program {
   std::vector<Task> tasks;
   std::vector<BufferId> buffer_lists;
   std::vector<TaskId> edges;
-  std::vector<std::string> unit_names;
+  std::vector<UnitLayout> units;
   std::vector<std::string> level_names;  ///< of the machine, innermost first
+  layout::Widths widths;                 ///< data-parallel ranks of each level
+  int64_t rank = 0;                      ///< whose program it is
 
   DType compute = DType::f32;  ///< of weights and activations
   int32_t micro_batches = 0;
@@ -148,8 +160,8 @@ struct Program {
 
   /// The one buffer of this role, unit and micro-batch; throws InternalError if there is none.
   const Buffer& find(ops::Role role, int unit = -1, int micro_batch = -1) const;
-  /// Whether any buffer has this role.
-  bool has(ops::Role role) const;
+  /// Whether any buffer has this role; of this unit, if one is given.
+  bool has(ops::Role role, int unit = -1) const;
   /// The buffers of a task and how it uses them, in the order of its list.
   std::vector<Access> accesses(const Task& task) const;
   /// The buffer whose memory a buffer is in: itself, unless it is a view.

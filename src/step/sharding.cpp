@@ -1,88 +1,181 @@
 // A placement becomes transfers: what is gathered before a task, what is reduced after it. Nothing here knows a scheme by
 // name; a scheme is how far weights, secondary copy, gradients and optimizer states reach over the levels.
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "step/lowering.h"
 
 namespace strata::step {
 
+using comm::Collective;
 using layout::Cut;
 using ops::Role;
-
-namespace {
-
-Cut cut_of(const Lowering& lowering, const model::Unit& unit, int reach) {
-  return layout::cut(lowering.elements(unit), lowering.placement.widths, lowering.placement.position, reach);
-}
-
-}  // namespace
 
 Sharding::Sharding(Lowering& lowering)
     : lowering_(lowering),
       current_(lowering.units.size(), false),
       secondary_(lowering.units.size(), -1),
-      accumulators_(lowering.units.size(), -1) {
+      accumulators_(lowering.units.size(), -1),
+      feedback_(lowering.units.size(), -1),
+      kept_(lowering.units.size(), {-1, -1}) {
   for (const model::Unit& unit : lowering.units)
     weights_.push_back(lowering.buffer(Role::parameter, unit.index, -1, 0));
 }
 
-BufferId Sharding::accumulators(const model::Unit& unit) {
-  BufferId& id = accumulators_[static_cast<size_t>(unit.index)];
-  if (id < 0) {
-    const int64_t bytes = cut_of(lowering_, unit, lowering_.gradient_reach(unit)).elements * size_of(DType::f32);
-    // Whole accumulators are what the backward writes itself; a shard of them is known to transfers alone.
-    id = lowering_.placement.shards(lowering_.gradient_reach(unit)) == 1
-             ? lowering_.buffer(Role::gradient, unit.index, -1, bytes)
-             : lowering_.add_buffer(BufferKind::gradients, Role::gradient, unit.index, -1, bytes);
-  }
-  return id;
+// ---- hops
+
+bool Sharding::flat(job::Purpose rule, int last) const {
+  if (lowering_.request.job.placement.collectives == job::Collectives::levels) return false;
+  const bool gathers = rule == job::Purpose::weights || rule == job::Purpose::update;
+  return gathers || lowering_.wire(rule, last - 1).kind == device::WireKind::raw;
 }
+
+std::vector<job::Hop> Sharding::hops(job::Purpose rule, int first, int last) const {
+  const Placement& p = lowering_.placement;
+  if (p.group(first, last) == 1) return {};
+  if (flat(rule, last)) return {{first, last}};
+  std::vector<job::Hop> result;
+  for (const job::Hop& hop : p.reach.hops[static_cast<size_t>(rule)]) {
+    const job::Hop inside = {std::max(hop.first, first), std::min(hop.last, last)};
+    if (inside.first < inside.last && p.group(inside.first, inside.last) > 1) result.push_back(inside);
+  }
+  return result;
+}
+
+Transfer Sharding::hop(const Work& work, Collective collective, const job::Hop& levels, const Cut& whole) const {
+  const Placement& p = lowering_.placement;
+  Transfer transfer{.hop = {.collective = collective,
+                            .algorithm = flat(work.rule, levels.last) ? comm::Algorithm::ring : comm::Algorithm::direct,
+                            .widths = {p.widths.begin() + levels.first, p.widths.begin() + levels.last},
+                            .elements = whole.elements,
+                            .dtype = work.dtype,
+                            .wire = lowering_.wire(work.rule, levels.last - 1)},
+                    .purpose = work.purpose,
+                    .first_level = levels.first,
+                    .last_level = levels.last,
+                    .first = whole.begin,
+                    .unit = work.unit.index};
+  return transfer;
+}
+
+namespace {
+
+constexpr BufferId in_place = -1;
+
+/// A rank's number among those that differ in the coordinates of some levels.
+int64_t member_of(const Placement& p, const job::Hop& levels) {
+  int64_t member = 0;
+  for (int level = levels.first; level < levels.last; ++level)
+    member = member * p.widths[static_cast<size_t>(level)] + p.position[static_cast<size_t>(level)];
+  return member;
+}
+
+Cut part_of(const Placement& p, const job::Hop& levels, const Cut& whole) {
+  return layout::part(whole, p.group(levels.first, levels.last), member_of(p, levels));
+}
+
+}  // namespace
+
+void Sharding::gather_hops(const Work& work, int first, int last, BufferId from, Held to, const Cut& whole) {
+  const std::vector<job::Hop> inside_out = hops(work.rule, first, last);
+  // Each hop's whole is the part of the hop inside it.
+  std::vector<Cut> wholes = {whole};
+  for (const job::Hop& levels : inside_out) wholes.push_back(part_of(lowering_.placement, levels, wholes.back()));
+  for (size_t i = inside_out.size(); i-- > 0;) {
+    const bool outermost = i + 1 == inside_out.size();
+    const BufferId part =
+        outermost && from >= 0 ? from : lowering_.add_view(to.buffer, to.cut, wholes[i + 1], work.dtype);
+    lowering_.add_transfer(hop(work, Collective::all_gather, inside_out[i], wholes[i]), work.micro_batch, part,
+                           lowering_.add_view(to.buffer, to.cut, wholes[i], work.dtype));
+  }
+}
+
+void Sharding::reduce_hops(const Work& work, int first, int last, Held from, Cut whole, BufferId to, bool accumulate) {
+  const std::vector<job::Hop> inside_out = hops(work.rule, first, last);
+  for (size_t i = 0; i < inside_out.size(); ++i) {
+    const Cut part = part_of(lowering_.placement, inside_out[i], whole);
+    const bool outermost = i + 1 == inside_out.size();
+    Transfer transfer = hop(work, Collective::reduce_scatter, inside_out[i], whole);
+    transfer.accumulate = outermost && accumulate;
+    // Errors of the slowest hop are worth keeping.
+    BufferId feedback = -1;
+    if (lowering_.request.job.placement.error_feedback && outermost && work.unit.index >= 0 &&
+        transfer.hop.wire.kind != device::WireKind::raw &&
+        inside_out[i].last == static_cast<int>(lowering_.placement.widths.size())) {
+      feedback = lowering_.buffer(Role::feedback, work.unit.index, -1, whole.elements * size_of(DType::f32));
+      lowering_.program.buffers[static_cast<size_t>(feedback)].first = whole.begin;
+    }
+    lowering_.add_transfer(
+        std::move(transfer), work.micro_batch, lowering_.add_view(from.buffer, from.cut, whole, work.dtype),
+        outermost && to >= 0 ? to : lowering_.add_view(from.buffer, from.cut, part, work.dtype), feedback);
+    whole = part;
+  }
+}
+
+void Sharding::sum_few(Purpose purpose, int last, BufferId values, DType dtype, int64_t count) {
+  const Placement& p = lowering_.placement;
+  for (int level = 0; level < last; ++level)
+    if (p.group(level, level + 1) > 1)
+      lowering_.add_transfer({.hop = {.collective = Collective::all_reduce,
+                                      .widths = {p.widths[static_cast<size_t>(level)]},
+                                      .elements = count,
+                                      .dtype = dtype,
+                                      .wire = {.dtype = dtype}},
+                              .purpose = purpose,
+                              .first_level = level,
+                              .last_level = level + 1},
+                             -1, values, values);
+}
+
+// ---- weights
 
 void Sharding::gather_update(const model::Unit& unit) {
   if (current_[static_cast<size_t>(unit.index)]) return;
   current_[static_cast<size_t>(unit.index)] = true;
-  const Placement& p = lowering_.placement;
-  const Cut outer = cut_of(lowering_, unit, p.reach.weights), inner = cut_of(lowering_, unit, p.reach.optimizer);
-  if (outer == inner) return;
-  const BufferId all = weights_[static_cast<size_t>(unit.index)],
-                 own = lowering_.add_view(all, outer, inner, lowering_.compute());
-  lowering_.add_transfer({.collective = Collective::all_gather,
-                          .purpose = Purpose::update,
-                          .first_level = p.reach.weights,
-                          .last_level = p.reach.optimizer,
-                          .group = p.group(p.reach.weights, p.reach.optimizer),
-                          .elements = outer.elements,
-                          .dtype = lowering_.compute(),
-                          .unit = unit.index},
-                         -1, own, all);
+  const int first = lowering_.weights_reach(unit), last = lowering_.placement.reach.optimizer;
+  const Cut whole = lowering_.cut(unit, first);
+  gather_hops({Purpose::update, job::Purpose::update, unit, lowering_.compute()}, first, last, in_place,
+              {weights_[static_cast<size_t>(unit.index)], whole}, whole);
 }
 
 void Sharding::gather(const model::Unit& unit, Phase phase, int micro_batch) {
   const Placement& p = lowering_.placement;
-  if (p.shards(p.reach.weights) == 1) return;
-  const int64_t elements = lowering_.elements(unit);
-  const int64_t bytes = elements * size_of(lowering_.compute());
-  BufferId& secondary = secondary_[static_cast<size_t>(unit.index)];
-  const bool from_secondary = secondary >= 0;
-  BufferId fills = -1;
-  if (!from_secondary && p.reach.secondary > 0 && lowering_.goal == Goal::train)
-    fills = lowering_.add_buffer(BufferKind::secondary, Role::parameter, unit.index, micro_batch,
-                                 bytes / p.shards(p.reach.secondary));
-  const int reach = from_secondary ? p.reach.secondary : p.reach.weights;
-  const BufferId source = from_secondary ? secondary : weights_[static_cast<size_t>(unit.index)];
-  if (fills >= 0) secondary = fills;
-  const BufferId whole =
-      lowering_.add_buffer(BufferKind::gathered_weights, Role::parameter, unit.index, micro_batch, bytes);
-  lowering_.add_transfer({.collective = Collective::all_gather,
-                          .purpose = phase == Phase::forward ? Purpose::weights_forward : Purpose::weights_backward,
-                          .first_level = 0,
-                          .last_level = reach,
-                          .group = p.group(0, reach),
-                          .elements = elements,
-                          .dtype = lowering_.compute(),
-                          .unit = unit.index},
-                         micro_batch, source, whole, fills);
-  lowering_.bind(Role::parameter, unit.index, whole);
+  const int reach = lowering_.weights_reach(unit);
+  if (p.shards(reach) == 1) return;
+  auto& [kept_of, kept] = kept_[static_cast<size_t>(unit.index)];
+  if (phase == Phase::backward && kept_of == micro_batch) {
+    lowering_.bind(Role::parameter, unit.index, kept);
+    return;
+  }
+  const Cut whole{0, lowering_.elements(unit)};
+  const DType compute = lowering_.compute();
+  const Work work{phase == Phase::forward ? Purpose::weights_forward : Purpose::weights_backward, job::Purpose::weights,
+                  unit, compute, micro_batch};
+  BufferId source = weights_[static_cast<size_t>(unit.index)];
+  int source_reach = reach;
+  const int narrower = p.reach.secondary;
+  if (narrower > 0 && narrower < reach && p.group(narrower, reach) > 1 && lowering_.goal == Goal::train) {
+    // The outer hops land in the secondary copy, once a step; every gather goes on from there.
+    BufferId& secondary = secondary_[static_cast<size_t>(unit.index)];
+    const Cut cut = lowering_.cut(unit, narrower);
+    if (secondary < 0) {
+      secondary = lowering_.add_buffer(BufferKind::secondary, Role::parameter, unit.index, micro_batch,
+                                       cut.elements * size_of(compute));
+      gather_hops(work, narrower, reach, source, {secondary, cut}, cut);
+    }
+    source = secondary;
+    source_reach = narrower;
+  }
+  BufferId gathered = source;
+  if (p.shards(source_reach) > 1) {
+    gathered = lowering_.add_buffer(BufferKind::gathered_weights, Role::parameter, unit.index, micro_batch,
+                                    whole.elements * size_of(compute));
+    gather_hops(work, 0, source_reach, source, {gathered, whole}, whole);
+  }
+  if (phase == Phase::forward && !lowering_.request.job.placement.reshard_after_forward)
+    kept_of = micro_batch, kept = gathered;
+  lowering_.bind(Role::parameter, unit.index, gathered);
 }
 
 void Sharding::before(const model::Unit& unit, BlockId block, int micro_batch) {
@@ -107,21 +200,29 @@ void Sharding::before(const model::Unit& unit, BlockId block, int micro_batch) {
                                         lowering_.elements(unit) * size_of(DType::f32)));
 }
 
+// ---- gradients
+
+BufferId Sharding::accumulators(const model::Unit& unit) {
+  BufferId& id = accumulators_[static_cast<size_t>(unit.index)];
+  if (id < 0) {
+    const Cut cut = lowering_.cut(unit, lowering_.gradient_reach(unit));
+    const int64_t bytes = cut.elements * size_of(DType::f32);
+    // Whole accumulators are what the backward writes itself; a shard of them is known to transfers alone.
+    id = lowering_.placement.shards(lowering_.gradient_reach(unit)) == 1
+             ? lowering_.buffer(Role::gradient, unit.index, -1, bytes)
+             : lowering_.add_buffer(BufferKind::gradients, Role::gradient, unit.index, -1, bytes);
+    lowering_.program.buffers[static_cast<size_t>(id)].first = cut.begin;
+  }
+  return id;
+}
+
 void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
-  const Placement& p = lowering_.placement;
   const int reach = lowering_.gradient_reach(unit);
-  if (p.shards(reach) > 1) {
+  if (lowering_.placement.shards(reach) > 1) {
     const BufferId parts = lowering_.buffer(Role::gradient, unit.index, -1, 0);
-    lowering_.add_transfer({.collective = Collective::reduce_scatter,
-                            .purpose = Purpose::gradients,
-                            .first_level = 0,
-                            .last_level = reach,
-                            .group = p.group(0, reach),
-                            .elements = lowering_.elements(unit),
-                            .dtype = DType::f32,
-                            .accumulate = micro_batch > 0,
-                            .unit = unit.index},
-                           micro_batch, parts, accumulators(unit));
+    const Cut whole{0, lowering_.elements(unit)};
+    reduce_hops({Purpose::gradients, job::Purpose::gradients, unit, DType::f32, micro_batch}, 0, reach, {parts, whole},
+                whole, accumulators(unit), micro_batch > 0);
   }
   const bool tied_table = lowering_.request.job.model.tied && unit.kind == model::UnitKind::embedding;
   if (micro_batch + 1 == lowering_.program.micro_batches && !tied_table) reduce_outwards(unit);
@@ -130,63 +231,37 @@ void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
 void Sharding::reduce_outwards(const model::Unit& unit) {
   const Placement& p = lowering_.placement;
   const int from = lowering_.gradient_reach(unit), to = p.reach.optimizer;
-  const Cut outer = cut_of(lowering_, unit, from), inner = cut_of(lowering_, unit, to);
-  const BufferId all = accumulators(unit), own = lowering_.add_view(all, outer, inner, DType::f32);
-  lowering_.add_transfer({.collective = Collective::reduce_scatter,
-                          .purpose = Purpose::reduction,
-                          .first_level = from,
-                          .last_level = to,
-                          .group = p.group(from, to),
-                          .elements = outer.elements,
-                          .dtype = DType::f32,
-                          .unit = unit.index},
-                         -1, all, own);
-  lowering_.add_transfer({.collective = Collective::all_reduce,
-                          .purpose = Purpose::reduction,
-                          .first_level = to,
-                          .last_level = p.levels(),
-                          .group = p.group(to, p.levels()),
-                          .elements = inner.elements,
-                          .dtype = DType::f32,
-                          .unit = unit.index},
-                         -1, own, own);
+  const Held all{accumulators(unit), lowering_.cut(unit, from)};
+  const Cut inner = lowering_.cut(unit, to);
+  const BufferId own = lowering_.add_view(all.buffer, all.cut, inner, DType::f32);
+  const Work work{Purpose::reduction, job::Purpose::reduction, unit, DType::f32};
+  reduce_hops(work, from, to, all, all.cut, in_place, false);
+  // Beyond the optimizer's reach ranks update the same shard: each needs the whole sum of it.
+  reduce_hops(work, to, p.levels(), all, inner, in_place, false);
+  gather_hops(work, to, p.levels(), in_place, all, inner);
   lowering_.bind(Role::gradient, unit.index, own);
 }
 
+// ---- update
+
 void Sharding::bind_optimizer_shards() {
-  const Placement& p = lowering_.placement;
+  const int reach = lowering_.placement.reach.optimizer;
   for (const model::Unit& unit : lowering_.units)
-    lowering_.bind(
-        Role::parameter, unit.index,
-        lowering_.add_view(weights_[static_cast<size_t>(unit.index)], cut_of(lowering_, unit, p.reach.weights),
-                           cut_of(lowering_, unit, p.reach.optimizer), lowering_.compute()));
+    lowering_.bind(Role::parameter, unit.index,
+                   lowering_.add_view(weights_[static_cast<size_t>(unit.index)],
+                                      lowering_.cut(unit, lowering_.weights_reach(unit)), lowering_.cut(unit, reach),
+                                      lowering_.compute()));
 }
 
 void Sharding::reduce_norm() {
   // Ranks beyond the optimizer's reach hold copies of the same shards: they count once.
-  const Placement& p = lowering_.placement;
-  const BufferId sum = lowering_.buffer(Role::norm_sum, -1, -1, 0);
-  lowering_.add_transfer({.collective = Collective::all_reduce,
-                          .purpose = Purpose::norm,
-                          .first_level = 0,
-                          .last_level = p.reach.optimizer,
-                          .group = p.group(0, p.reach.optimizer),
-                          .elements = ops::norm_limbs,
-                          .dtype = DType::i64},
-                         -1, sum, sum);
+  sum_few(Purpose::norm, lowering_.placement.reach.optimizer, lowering_.buffer(Role::norm_sum, -1, -1, 0), DType::i64,
+          ops::norm_limbs);
 }
 
 void Sharding::reduce_losses() {
-  const Placement& p = lowering_.placement;
-  const BufferId losses = lowering_.buffer(Role::loss, -1, -1, 0);
-  lowering_.add_transfer({.collective = Collective::all_reduce,
-                          .purpose = Purpose::loss,
-                          .first_level = 0,
-                          .last_level = p.levels(),
-                          .group = p.group(0, p.levels()),
-                          .elements = lowering_.program.micro_batches,
-                          .dtype = DType::f64},
-                         -1, losses, losses);
+  sum_few(Purpose::loss, lowering_.placement.levels(), lowering_.buffer(Role::loss, -1, -1, 0), DType::f64,
+          lowering_.program.micro_batches);
 }
 
 }  // namespace strata::step

@@ -104,10 +104,10 @@ void add_update(Lowering& lowering, Sharding& sharding) {
       const layout::Cut shard = shard_of(unit);
       const job::Optimizer& optimizer = lowering.request.job.optimizer;
       const DType compute = lowering.compute();
+      const bool separate = lowering.separate_master(unit);
       ops::Op op{.kind = Kind::adamw, .attributes = adamw(unit, shard, optimizer)};
       op.in = {o.gradient(shard.elements), o.inputs(), o.results()};
-      op.out.push_back(
-          o.add("w", DType::f32, {shard.elements}, compute == DType::f32 ? Role::parameter : Role::master));
+      op.out.push_back(o.add("w", DType::f32, {shard.elements}, separate ? Role::master : Role::parameter));
       const int64_t block = optimizer.moment_block();
       const DType moment = block == 0 ? DType::f32 : DType::u8;
       op.out.push_back(o.add("m", moment, {shard.elements}, Role::moment1));
@@ -118,7 +118,7 @@ void add_update(Lowering& lowering, Sharding& sharding) {
           o.tensors[static_cast<size_t>(scale)].offset = shard.elements;
           op.out.push_back(scale);
         }
-      if (compute != DType::f32) op.out.push_back(o.add("copy", compute, {shard.elements}, Role::parameter));
+      if (separate) op.out.push_back(o.add("copy", compute, {shard.elements}, Role::parameter));
       blocks.update = small_block(lowering, std::string(model::name_of(unit.kind)) + "/update", {std::move(op)}, o);
     }
     lowering.add_compute(blocks.update, unit.index, -1);

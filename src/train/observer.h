@@ -11,6 +11,7 @@
 #include "job/job.h"
 #include "step/program.h"
 #include "step/timeline.h"
+#include "step/traffic.h"
 
 namespace strata::train {
 
@@ -27,6 +28,7 @@ struct RunStart {
   double program_flops = 0;          ///< one step of the train program on one rank, recompute counted, causal half only
   double program_recompute_flops = 0;      ///< the part spent on remaking
   const step::Program* program = nullptr;  ///< goal train
+  int64_t rank = 0, ranks = 1;
 };
 
 /// After each step.
@@ -60,6 +62,8 @@ struct RunEnd {
   double loss = 0;              ///< of the last step
   double seconds = 0;           ///< wall clock of the loop
   bool interrupted = false;     ///< stopped by a signal after a clean save
+  step::Traffic sent;           ///< by all ranks: counted at the send
+  step::Traffic planned;        ///< by all ranks: the programs' own count of the runs that were made
   std::filesystem::path saved;  ///< the last saved model; empty if none
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/random.h"
 #include "execute/model_state.h"
 
 namespace strata::train {
@@ -23,9 +24,14 @@ ops::StepInputs step_inputs(const job::Job& job, int64_t step, int64_t updates, 
   return inputs;
 }
 
-Runner::Runner(const job::Job& job, device::Device& device, Options options)
-    : job_(job), device_(device), units_(model::units(job.model)) {
-  step::Request request{.job = job, .inspect = options.inspect};
+Runner::Runner(const job::Job& job, device::Device& device, Options options, const execute::Peers& peers)
+    : job_(job), device_(device), peers_(peers), units_(model::units(job.model)) {
+  if (peers.transport && peers.transport->ranks() > 1) {
+    control_.emplace(*peers.transport, peers.timeout);
+    rank_ = control_->rank();
+    ranks_ = control_->ranks();
+  }
+  step::Request request{.job = job, .ranks = ranks_, .rank = rank_, .inspect = options.inspect};
   if (options.train) {
     add_goal(step::Goal::train, request);
     request.front_bytes = train_->program.persistent_bytes;
@@ -33,7 +39,8 @@ Runner::Runner(const job::Job& job, device::Device& device, Options options)
   if (options.evaluate) add_goal(step::Goal::evaluate, request);
   arena_ = device.allocate(planned_bytes_);
   for (std::optional<Goal>* each : {&train_, &evaluate_})
-    if (*each) (*each)->executor = std::make_unique<execute::Executor>((*each)->program, device, arena_.address());
+    if (*each)
+      (*each)->executor = std::make_unique<execute::Executor>((*each)->program, device, arena_.address(), peers_);
   const auto tokens = static_cast<size_t>(job.batch.micro * job.batch.sequence);
   inputs_.resize(tokens);
   targets_.resize(tokens);
@@ -74,11 +81,68 @@ void Runner::load(const checkpoint::ParameterSource& source) {
     }
 }
 
-checkpoint::ParameterSource Runner::weights() const {
-  return [&executor = *(train_ ? train_ : evaluate_)->executor](
-             const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
-    execute::read_parameter(executor, unit, parameter, Role::parameter, out);
+void Runner::collect(const model::Unit& unit, const model::Parameter& parameter, Role role, std::span<float> out) {
+  const execute::Executor& executor = *(train_ ? train_ : evaluate_)->executor;
+  const int64_t begin = parameter.offset, end = begin + parameter.shape.elements();
+  std::vector<float> mine;
+  for (int64_t keeper = 0; keeper < ranks_; ++keeper) {
+    const layout::Cut kept = execute::kept_by(executor.program(), unit.index, keeper);
+    const layout::Cut range{std::max(begin, kept.begin),
+                            std::min(end, kept.begin + kept.elements) - std::max(begin, kept.begin)};
+    if (range.elements <= 0) continue;
+    const auto place = [&] {
+      return out.subspan(static_cast<size_t>(range.begin - begin), static_cast<size_t>(range.elements));
+    };
+    constexpr const char* what = "collecting the model on rank 0";
+    if (keeper == rank_) {
+      mine.resize(static_cast<size_t>(range.elements));
+      execute::read_range(executor, unit.index, role, range, mine);
+      if (rank_ == 0)
+        std::copy(mine.begin(), mine.end(), place().begin());
+      else
+        control_->send(0, std::as_bytes(std::span(mine)), what);
+    } else if (rank_ == 0) {
+      control_->receive(keeper, std::as_writable_bytes(place()), what);
+    }
+  }
+}
+
+void Runner::with_weights(const std::function<void(const checkpoint::ParameterSource&)>& use) {
+  struct Wanted {
+    int32_t unit, parameter;
   };
+  constexpr const char* what = "saving the model";
+  const auto ask = [&](const Wanted& wanted) {
+    for (int64_t peer = 1; peer < ranks_; ++peer) control_->send(peer, std::as_bytes(std::span(&wanted, 1)), what);
+  };
+  if (rank_ != 0) {
+    Wanted wanted;
+    while (true) {
+      control_->receive(0, std::as_writable_bytes(std::span(&wanted, 1)), what);
+      if (wanted.unit < 0) break;
+      const model::Unit& unit = units_[static_cast<size_t>(wanted.unit)];
+      collect(unit, unit.parameters[static_cast<size_t>(wanted.parameter)], Role::parameter, {});
+    }
+    if (wanted.parameter != 0) throw run_error("rank {}: rank 0 could not save the model; see its log", rank_);
+    return;
+  }
+  try {
+    use([&](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
+      ask({unit.index, static_cast<int32_t>(&unit.parameter(parameter.name) - unit.parameters.data())});
+      collect(unit, parameter, Role::parameter, out);
+    });
+  } catch (...) {
+    ask({-1, 1});
+    throw;
+  }
+  ask({-1, 0});
+}
+
+step::Traffic Runner::sent() const {
+  step::Traffic all;
+  for (const std::optional<Goal>* each : {&train_, &evaluate_})
+    if (*each) all.add((*each)->executor->sent());
+  return all;
 }
 
 int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence,
@@ -125,7 +189,9 @@ Runner::StepOutcome Runner::train_step(const ops::StepInputs& inputs) {
   StepOutcome outcome;
   {
     const allocations::Watch watch;
-    executor.run();
+    // Another each step, the same in every layout.
+    const Random4 noise = philox(random_key(inputs.seed, "wires"), inputs.step);
+    executor.run(uint64_t{noise[0]} << 32 | noise[1]);
     outcome.allocations = watch.counts();
   }
   executor.read(Role::step_results, -1, -1, std::as_writable_bytes(std::span(&outcome.results, 1)));

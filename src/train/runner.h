@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/hf.h"
+#include "comm/transport.h"
 #include "core/allocations.h"
 #include "device/device.h"
 #include "execute/executor.h"
@@ -30,8 +31,14 @@ class Runner {
     bool inspect = false;  ///< step::Request::inspect
   };
 
-  /// Builds the programs and the kernels and allocates the arena, on the only rank there is. The device outlives it.
-  Runner(const job::Job& job, device::Device& device, Options options);
+  /// Builds this rank's programs and kernels and allocates the arena. The device and the transport outlive it. Without a
+  /// transport it is the only rank there is.
+  Runner(const job::Job& job, device::Device& device, Options options, const execute::Peers& peers = {});
+
+  int64_t rank() const { return rank_; }
+  int64_t ranks() const { return ranks_; }
+  /// Null if this is the only rank.
+  comm::Control* control() { return control_ ? &*control_ : nullptr; }
 
   const std::vector<model::Unit>& units() const { return units_; }
   const step::Program& program(step::Goal goal) const;
@@ -42,8 +49,14 @@ class Runner {
   void initialise(uint64_t seed);
   /// Weights from a source of parameters; moments zero.
   void load(const checkpoint::ParameterSource& source);
-  /// Current weights, to be written somewhere.
-  checkpoint::ParameterSource weights() const;
+  /// Current weights, to be written somewhere. With several ranks all call this; on rank 0 it calls `use` with a source that
+  /// fetches from the others, which serve it until `use` returns.
+  void with_weights(const std::function<void(const checkpoint::ParameterSource&)>& use);
+  /// One parameter's values, or with `role` gradient its gradient (of an inspected program), on rank 0; elsewhere `out` may be
+  /// empty. With several ranks all call this with the same parameters in the same order.
+  void collect(const model::Unit& unit, const model::Parameter& parameter, ops::Role role, std::span<float> out);
+  /// What has been sent since construction, by this rank.
+  step::Traffic sent() const;
 
   /// Fills one micro-batch of a goal's program. `samples` holds micro x (sequence + 1) token ids: each row's first `sequence`
   /// are inputs, its last `sequence` targets (negative: does not count). `first_sequence` is the row number, in the whole run,
@@ -72,6 +85,9 @@ class Runner {
 
   job::Job job_;
   device::Device& device_;
+  execute::Peers peers_;
+  std::optional<comm::Control> control_;
+  int64_t rank_ = 0, ranks_ = 1;
   std::vector<model::Unit> units_;
   std::optional<Goal> train_, evaluate_;
   int64_t planned_bytes_ = 0;

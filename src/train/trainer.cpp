@@ -19,6 +19,7 @@
 #include "train/runner.h"
 #include "train/saver.h"
 #include "train/signals.h"
+#include "train/team.h"
 
 namespace strata::train {
 
@@ -38,7 +39,8 @@ struct HostBatch {
   std::vector<int32_t> samples, document_starts;
 };
 
-/// Fills every micro-batch of a step; `first` is the number of its first sequence in the whole run. Returns tokens that count.
+/// Fills every micro-batch of a step with this rank's sequences; `first` is the number of the step's first sequence in the
+/// whole run. A micro-batch's sequences are shared out rank by rank. Returns tokens that count, over all ranks.
 int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset, const job::Job& job,
                   int64_t micro_batches, int64_t first, HostBatch& host) {
   const auto length = static_cast<size_t>(job.batch.sequence), micro = static_cast<size_t>(job.batch.micro);
@@ -47,7 +49,7 @@ int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset,
   host.document_starts.resize(masked ? micro * length : 0);
   int64_t counted = 0;
   for (int64_t m = 0; m < micro_batches; ++m) {
-    const int64_t sequence = first + m * job.batch.micro;
+    const int64_t sequence = first + (m * runner.ranks() + runner.rank()) * job.batch.micro;
     for (size_t i = 0; i < micro; ++i) {
       const auto sample = std::span(host.samples).subspan(i * (length + 1), length + 1);
       if (masked)
@@ -58,7 +60,7 @@ int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset,
     }
     counted += runner.fill(goal, static_cast<int>(m), host.samples, sequence, host.document_starts);
   }
-  return counted;
+  return sum(runner.control(), counted, "counting a step's tokens");
 }
 
 data::Dataset training_data(const job::Job& job) {
@@ -137,31 +139,52 @@ void check_trainable(const job::Job& job) {
   check_tokenizer(job);
 }
 
-RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* const> observers, bool replace) {
+RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* const> observers, bool replace,
+             const execute::Peers& peers) {
   check_trainable(job);
+  const bool alone = !peers.transport || peers.transport->ranks() == 1;
+  const int64_t rank = alone ? 0 : peers.transport->rank(), ranks = alone ? 1 : peers.transport->ranks();
+  std::optional<comm::Control> control;
+  if (!alone) {
+    control.emplace(*peers.transport, peers.timeout);
+    check_same(*control, job);
+  }
+  comm::Control* const team = control ? &*control : nullptr;
   const auto tell = [&](auto call) {
     for (Observer* observer : observers) call(*observer);
   };
-  const job::BatchPlan batch = job::resolve_batch(job, 1);
-  const data::Dataset dataset = training_data(job);
+  const job::BatchPlan batch = job::resolve_batch(job, ranks);
+  std::optional<data::Dataset> opened;
   std::optional<Validation> validation;
-  if (job.run.validate.every > 0) validation.emplace(job, dataset);
-  std::optional<checkpoint::HfFolder> source;
-  if (!job.model_from.empty()) source.emplace(job.model_from);
-
-  Runner runner(job, device, {.train = true, .evaluate = validation.has_value()});
-  if (source) {
-    runner.load([&](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
-      source->read(unit, parameter, out);
-    });
-  } else {
-    runner.initialise(job.run.seed);
-  }
+  std::optional<Runner> made;
+  together(team, "opening the data, making the model", [&] {
+    opened.emplace(training_data(job));
+    if (job.run.validate.every > 0) validation.emplace(job, *opened);
+    std::optional<checkpoint::HfFolder> source;
+    if (!job.model_from.empty()) source.emplace(job.model_from);
+    made.emplace(job, device, Runner::Options{.train = true, .evaluate = validation.has_value()}, peers);
+    if (source) {
+      made->load([&](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
+        source->read(unit, parameter, out);
+      });
+    } else {
+      made->initialise(job.run.seed);
+    }
+  });
+  const data::Dataset& dataset = *opened;
+  Runner& runner = *made;
 
   // Data that does not fit the model shows here, before any file of the run is touched.
   HostBatch host;
-  int64_t counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, 0, host);
-  Saver saver(job, replace);
+  int64_t counted = 0;
+  const auto fill = [&](int64_t step) {
+    counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, host);
+  };
+  fill(0);
+  std::optional<Saver> saver;
+  together(team, "making the run's folder", [&] {
+    if (rank == 0) saver.emplace(job, replace);
+  });
 
   const step::Program& program = runner.program(step::Goal::train);
   tell([&](Observer& o) {
@@ -174,7 +197,9 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
                 .model_flops_per_token = model::train_flops_per_token(job.model, job.batch.sequence),
                 .program_flops = program.flops(),
                 .program_recompute_flops = program.recompute_flops(),
-                .program = &program});
+                .program = &program,
+                .rank = rank,
+                .ranks = ranks});
   });
 
   RunEnd end;
@@ -183,20 +208,24 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   int64_t total_tokens = 0, updates = 0;
   const bool scaled = job.precision.compute == DType::f16;
   optim::LossScale loss_scale = scaled ? optim::LossScale(job.precision.scaling) : optim::LossScale();
+  step::Traffic planned;  // by this rank
+  const step::Traffic of_a_step = step::traffic(program);
+  const step::Traffic of_a_validation =
+      validation ? step::traffic(runner.program(step::Goal::evaluate)) : step::Traffic();
   const auto save = [&](int64_t step) {
-    end.saved = saver.save(step, runner.weights());
+    runner.with_weights([&](const checkpoint::ParameterSource& weights) { end.saved = saver->save(step, weights); });
     tell([&](Observer& o) { o.on_saved(step, end.saved); });
   };
   for (int64_t step = 0; step < job.run.steps; ++step) {
     const auto step_start = Clock::now();
-    if (step > 0)
-      counted = fill_step(runner, step::Goal::train, dataset, job, batch.accumulation, step * batch.global, host);
+    if (step > 0) fill(step);
     // The disk fetches the next step's text during this one.
     if (step + 1 < job.run.steps) dataset.will_need((step + 1) * batch.global, batch.global);
     if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
     const double rate = optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, updates, job.run.steps);
     const ops::StepInputs inputs = step_inputs(job, step, updates, counted, rate, loss_scale.scale());
     const Runner::StepOutcome outcome = runner.train_step(inputs);
+    planned.add(of_a_step);
     total_tokens += batch.global * job.batch.sequence;
 
     const double loss = outcome.loss_sum / static_cast<double>(counted);
@@ -243,13 +272,17 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
           job.run.steps, report.loss_scale);
     if (validation && ((step + 1) % job.run.validate.every == 0 || last)) {
       const ValidationReport validated = validation->run(runner, step + 1);
+      planned.add(of_a_validation, job.run.validate.batches);
       tell([&](Observer& o) { o.on_validation(validated); });
     }
-    end.interrupted = stop.received() && !last;
+    // Signals reach ranks at different moments; all stop after the same step.
+    end.interrupted = sum(team, stop.received(), "asking who was told to stop") > 0 && !last;
     if (last || end.interrupted || (job.run.save.every > 0 && (step + 1) % job.run.save.every == 0)) save(step + 1);
     if (end.interrupted) break;
   }
   end.seconds = since(start);
+  end.sent = sum(team, runner.sent());
+  end.planned = sum(team, planned);
   tell([&](Observer& o) { o.on_end(end); });
   return end;
 }

@@ -116,7 +116,7 @@ Trained run_training(const job::Job& job, device::Device& device, const Referenc
   const auto keep = [&](ops::Role role, std::vector<std::vector<float>>& into) {
     each_parameter(runner, [&](const model::Unit& unit, const model::Parameter& parameter) {
       std::vector<float>& values = into.emplace_back(static_cast<size_t>(parameter.shape.elements()));
-      execute::read_parameter(runner.executor(step::Goal::train), unit, parameter, role, values);
+      runner.collect(unit, parameter, role, values);
     });
   };
   // Batch 0: one step at a rate of zero, then everything anew.

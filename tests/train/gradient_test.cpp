@@ -98,7 +98,7 @@ TEST_P(Differences, OfTheLossAlongRandomDirectionsAreTheGradient) {
     for (const model::Unit& unit : runner.units())
       for (const model::Parameter& parameter : unit.parameters) {
         std::vector<float> gradient(static_cast<size_t>(parameter.shape.elements()));
-        execute::read_parameter(runner.executor(step::Goal::train), unit, parameter, ops::Role::gradient, gradient);
+        runner.collect(unit, parameter, ops::Role::gradient, gradient);
         const uint64_t key = random_key(direction, unit.name + parameter.name);
         const int64_t real = parameter.true_rows * (parameter.shape.elements() / parameter.shape[0]);
         for (int64_t i = 0; i < real; ++i)
