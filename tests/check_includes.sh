@@ -13,6 +13,7 @@ core
 ops files machine
 data device layout
 comm
+mpi
 model optim
 job
 checkpoint step

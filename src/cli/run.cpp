@@ -43,16 +43,16 @@ void print_json(const nlohmann::ordered_json& object) {
   print_line(object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
-namespace {
-
-char** arguments_of_main = nullptr;
-
-int report(const std::string& message, int code, bool json) {
+int report_error(const std::string& message, int code, bool json) {
   if (json) print_json({{"error", message}, {"code", code}});
   std::fflush(stdout);
   std::fprintf(stderr, "strata: %s\n", message.c_str());
   return code;
 }
+
+namespace {
+
+char** arguments_of_main = nullptr;
 
 /// The subcommand that the command line got to.
 const CLI::App& deepest(const CLI::App& app) {
@@ -110,7 +110,7 @@ int guarded(int argc, const char* const* argv, bool json) {
   } catch (const CLI::Success& request) {  // --help, --version
     return app.exit(request);
   } catch (const CLI::ParseError& error) {
-    return report(parse_message(app, error, argc, argv), static_cast<int>(Fault::input), json);
+    return report_error(parse_message(app, error, argc, argv), static_cast<int>(Fault::input), json);
   }
 }
 
@@ -129,13 +129,13 @@ int run(int argc, char** argv) {
   } catch (const Exit& exit) {
     code = exit.code;
   } catch (const Error& error) {
-    code = report(error.what(), error.exit_code(), json);
+    code = report_error(error.what(), error.exit_code(), json);
   } catch (const std::bad_alloc&) {
-    code = report("out of memory", static_cast<int>(Fault::run), json);
+    code = report_error("out of memory", static_cast<int>(Fault::run), json);
   } catch (const InternalError& error) {
-    code = report(error.what(), static_cast<int>(Fault::run), json);
+    code = report_error(error.what(), static_cast<int>(Fault::run), json);
   } catch (const std::exception& error) {
-    code = report(fmt::format("internal error: {}", error.what()), static_cast<int>(Fault::run), json);
+    code = report_error(fmt::format("internal error: {}", error.what()), static_cast<int>(Fault::run), json);
   }
   if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == 0) {
     std::fputs("strata: cannot write to standard output\n", stderr);

@@ -6,10 +6,12 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/ranks.h"
 #include "cli/verb.h"
 #include "core/error.h"
 #include "device/device.h"
 #include "device/threads.h"
+#include "mpi/world.h"
 #include "report/metrics.h"
 #include "report/progress.h"
 #include "report/run_files.h"
@@ -17,6 +19,7 @@
 #include "step/build.h"
 #include "step/explain.h"
 #include "train/alone.h"
+#include "train/team.h"
 #include "train/trainer.h"
 
 namespace strata::cli {
@@ -28,6 +31,37 @@ struct Arguments {
   int64_t ranks = 0;
   bool explain = false, replace = false, json = false;
 };
+
+/// The job on the levels of the machine that runs it, where it gives none.
+job::Job on_this_machine(job::Job job, const Team& team) {
+  if (team.ranks > 1 && job.mesh.levels.empty() && job.run.machine.empty()) {
+    if (team.detected.empty())
+      throw input_error(
+          "mesh.levels is not given, and the ranks lie on their nodes in no order that levels could have: give "
+          "mesh.levels, or place ranks node by node, as many on each");
+    job.mesh.levels = team.detected;
+  }
+  return job;
+}
+
+/// Each node has one memory: a tree that says otherwise is a made-up one, or a mistake.
+void warn_of_contradiction(const job::Job& job, const Team& team) {
+  if (team.ranks == 1 || team.rank != 0 || team.detected.empty() || job.mesh.levels.empty()) return;
+  const auto levels = machine::fill_levels(job.mesh.levels, team.ranks, "mesh.levels");
+  const int64_t on_node = team.detected[0].width * team.detected[1].width;
+  int64_t inner = 1;
+  bool fits = false;
+  std::string text;
+  for (const machine::Level& level : levels) {
+    fits |= inner == on_node;
+    inner *= level.width;
+    text += fmt::format("{}{} {}", text.empty() ? "" : " x ", level.width, level.name);
+  }
+  fits |= inner == on_node;
+  if (!fits)
+    std::fprintf(stderr, "strata: note: mesh.levels (%s) has no level of %lld ranks, but so many share a node here\n",
+                 text.c_str(), static_cast<long long>(on_node));
+}
 
 void explain(const Arguments& arguments, const job::Job& job) {
   const step::Request request{.job = job, .ranks = std::max<int64_t>(arguments.ranks, 1)};
@@ -44,8 +78,8 @@ class RunFiles : public train::Observer {
  public:
   explicit RunFiles(const job::Job& job) : job_(job) {}
   void on_start(const train::RunStart& start) override {
-    folder_.emplace(job_.run.folder, job_);
-    log_.emplace(report::open_log(folder_->path(), 0));
+    if (start.rank == 0) folder_.emplace(job_.run.folder, job_);
+    log_.emplace(report::open_log(job_.run.folder, start.rank));
     log_->on_start(start);
   }
   void on_step(const train::StepReport& step) override { log_->on_step(step); }
@@ -59,18 +93,28 @@ class RunFiles : public train::Observer {
   std::optional<report::LogListener> log_;
 };
 
-void train(const Arguments& arguments) {
-  const job::Job job = arguments.job.load();
-  if (arguments.explain) return explain(arguments, job);
-  if (arguments.ranks > 1)
-    throw input_error("--ranks {} plans a run (with --explain); this build trains on one rank", arguments.ranks);
+void train_on(const Team& team, const Arguments& arguments) {
+  std::optional<comm::Control> control;
+  std::optional<job::Job> loaded;
+  const double first_timeout = 600;  // until the job says how long
+  if (team.transport) control.emplace(*team.transport, first_timeout);
+  train::together(control ? &*control : nullptr, "reading the job", [&] {
+    loaded = on_this_machine(arguments.job.load(), team);
+    train::check_trainable(*loaded);
+  });
+  const job::Job& job = *loaded;
   const auto threads = static_cast<int>(job.run.threads);
-  device::prepare_threads(threads, 1, program_arguments());
-  train::check_trainable(job);
+  const execute::Peers peers{team.transport, job.run.timeout, job.run.thread_a_level};
+  warn_of_contradiction(job, team);
 
-  // A reader that goes away (head, a lost terminal) costs output, never the run.
-  std::signal(SIGPIPE, SIG_IGN);
   RunFiles files(job);
+  const auto device = device::make_cpu(threads);
+  if (team.rank != 0) {
+    std::vector<train::Observer*> observers = {&files};
+    const train::RunEnd end = train::train(job, *device, observers, arguments.replace, peers);
+    if (end.interrupted) throw Exit{static_cast<int>(Fault::interrupted)};
+    return;
+  }
   const DType compute = job.precision.compute;
   const report::Peak peak{train::measure_product_rate(*device::make_cpu(threads), compute),
                           train::product_rate_name(compute)};
@@ -78,8 +122,7 @@ void train(const Arguments& arguments) {
   report::Metrics metrics(peak);
   report::TensorBoard tensorboard;
   std::vector<train::Observer*> observers = {&files, &metrics, &tensorboard, &progress};
-  const auto device = device::make_cpu(threads);
-  const train::RunEnd end = train::train(job, *device, observers, arguments.replace);
+  const train::RunEnd end = train::train(job, *device, observers, arguments.replace, peers);
   if (arguments.json)
     print_json({{"steps", end.step},
                 {"skipped", end.skipped},
@@ -91,6 +134,30 @@ void train(const Arguments& arguments) {
   else
     std::clearerr(stdout);
   if (end.interrupted) throw Exit{static_cast<int>(Fault::interrupted)};
+}
+
+void train(const Arguments& arguments) {
+  if (arguments.explain) return explain(arguments, arguments.job.load());
+  if (arguments.ranks > 0)
+    throw input_error(
+        "--ranks {} plans a run (with --explain); to train on several ranks, start them: mpirun -n {} "
+        "strata train ..., or srun",
+        arguments.ranks, arguments.ranks);
+  int threads = 1;
+  bool thread_a_level = false;
+  double timeout = 600;
+  try {
+    const job::Job job = arguments.job.load();
+    threads = static_cast<int>(job.run.threads);
+    thread_a_level = job.run.thread_a_level;
+    timeout = job.run.timeout;
+  } catch (const Error&) {
+    if (!mpi::launched()) throw;  // told once all ranks can hear of it
+  }
+  device::prepare_threads(threads, mpi::ranks_on_node(), program_arguments());
+  // A reader that goes away (head, a lost terminal) costs output, never the run.
+  std::signal(SIGPIPE, SIG_IGN);
+  with_ranks(thread_a_level, timeout, arguments.json, [&](const Team& team) { train_on(team, arguments); });
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ void print(std::string_view text);
 void print_line(std::string_view text);
 void print_json(const nlohmann::ordered_json& object);
 
+/// Prints an error as the program does, and returns the exit code.
+int report_error(const std::string& message, int code, bool json);
+
 /// main's argv, for a verb that may have to start the program over (device::prepare_threads).
 char** program_arguments();
 

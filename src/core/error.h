@@ -25,9 +25,14 @@ class Error : public std::runtime_error {
   Error(Fault fault, const std::string& message) : std::runtime_error(message), fault_(fault) {}
   Fault fault() const { return fault_; }
   int exit_code() const { return static_cast<int>(fault_); }
+  /// Whether every rank of the run throws an error for the same reason: then one of them need say it, and all can end in
+  /// good order.
+  bool on_all_ranks() const { return on_all_ranks_; }
+  void set_on_all_ranks() { on_all_ranks_ = true; }
 
  private:
   Fault fault_;
+  bool on_all_ranks_ = false;
 };
 
 template <typename... Args>
@@ -38,6 +43,12 @@ Error input_error(fmt::format_string<Args...> format, Args&&... args) {
 template <typename... Args>
 Error run_error(fmt::format_string<Args...> format, Args&&... args) {
   return Error(Fault::run, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// The same error, known to be thrown on all ranks.
+inline Error everywhere(Error error) {
+  error.set_on_all_ranks();
+  return error;
 }
 
 /// A mistake of the program itself, never of its input.

@@ -146,10 +146,11 @@ struct Run {
     std::string folder = "checkpoints";  ///< inside Run::folder unless absolute
     bool operator==(const Save&) const = default;
   } save;
-  double timeout = 600;        ///< seconds that a rank waits for others before it gives up
-  std::string machine;         ///< name or path of a machine file; "" = detect
-  std::string folder = "run";  ///< logs, metrics and checkpoints; relative to the working directory
-  int64_t log_every = 10;      ///< steps
+  double timeout = 600;         ///< seconds that a rank waits for others before it gives up
+  bool thread_a_level = false;  ///< one thread drives each level's transfers, instead of one for all
+  std::string machine;          ///< name or path of a machine file; "" = detect
+  std::string folder = "run";   ///< logs, metrics and checkpoints; relative to the working directory
+  int64_t log_every = 10;       ///< steps
   struct Validate {
     int64_t every = 0;  ///< steps; 0 = never
     int64_t batches = 10;

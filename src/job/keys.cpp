@@ -800,6 +800,9 @@ std::vector<Key> make_table() {
   add(text("run.save.folder", "path", "", "Inside run.folder, unless absolute", AT(run.save.folder), Empty::refused));
   add(number("run.timeout", "", "Seconds that a rank waits for others before it names them and gives up",
              AT(run.timeout), positive));
+  add(choice<bool>("run.communication_threads", "\"one\"",
+                   "Threads that drive transfers: one for all levels, or one for each (takes MPI_THREAD_MULTIPLE)",
+                   AT(run.thread_a_level), {"one", "levels"}, {false, true}));
   add(name_or_path("run.machine", "detected", "A machine of machines/ by name, or a file like them", AT(run.machine),
                    Empty::allowed));
   add(text("run.folder", "path", "", "Logs, metrics and checkpoints; relative to the working directory", AT(run.folder),

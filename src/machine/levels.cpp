@@ -44,4 +44,36 @@ std::vector<Level> one_host(int64_t ranks) {
   return {{names[0], ranks}, {names[1], 1}, {names[2], 1}};
 }
 
+std::vector<Level> detected(std::span<const int64_t> nodes, std::span<const int64_t> packages) {
+  const auto ranks = static_cast<int64_t>(nodes.size());
+  STRATA_CHECK(ranks > 0 && packages.size() == nodes.size());
+  const auto names = usual_level_names();
+  // How many ranks from `rank` on share what `of` says.
+  const auto run = [&](std::span<const int64_t> of, int64_t rank, int64_t end) {
+    int64_t length = 0;
+    while (rank + length < end && of[static_cast<size_t>(rank + length)] == of[static_cast<size_t>(rank)]) ++length;
+    return length;
+  };
+  const int64_t on_node = run(nodes, 0, ranks);
+  for (int64_t rank = 0; rank < ranks; rank += on_node) {
+    if (nodes[static_cast<size_t>(rank)] != rank)
+      throw input_error(
+          "mesh.levels is not given, and the ranks of a node are not neighbours (rank {} shares a node with rank {}): "
+          "place ranks node by node (mpirun --map-by slot, srun --distribution=block), or give mesh.levels",
+          rank, nodes[static_cast<size_t>(rank)]);
+    if (const int64_t here = run(nodes, rank, ranks); here != on_node)
+      throw input_error(
+          "mesh.levels is not given, and nodes hold different numbers of ranks ({} on the node of rank 0, {} on that "
+          "of "
+          "rank {}): start as many on each, or give mesh.levels",
+          on_node, here, rank);
+  }
+  int64_t in_package = packages[0] < 0 ? on_node : run(packages, 0, on_node);
+  for (int64_t rank = 0; rank < ranks; rank += in_package)
+    if (packages[static_cast<size_t>(rank)] < 0 ||
+        run(packages, rank, rank / on_node * on_node + on_node) != in_package)
+      in_package = on_node;
+  return {{names[0], in_package}, {names[1], on_node / in_package}, {names[2], ranks / on_node}};
+}
+
 }  // namespace strata::machine

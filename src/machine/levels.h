@@ -24,4 +24,14 @@ std::vector<Level> fill_levels(std::span<const Level> levels, int64_t ranks, con
 /// What holds when nothing is known of the machine: all ranks in one package of one node, under the usual names.
 std::vector<Level> one_host(int64_t ranks);
 
+/// The package (socket) whose cores alone this process is bound to, as hwloc sees it; -1 if it may run on several, or if
+/// that cannot be told.
+int64_t package_of_process();
+
+/// What a running job sees of its machine: for each rank the lowest rank on its node (MPI's split by shared memory), and the
+/// package that it is bound to or -1. Where every package of every node has as many ranks, they make a level; else the ranks
+/// of a node are one package. Throws an input error when nodes hold different numbers of ranks, or when the ranks of a node
+/// are not neighbours.
+std::vector<Level> detected(std::span<const int64_t> nodes, std::span<const int64_t> packages);
+
 }  // namespace strata::machine

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <exception>
 #include <fstream>
 #include <numeric>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -48,13 +48,13 @@ void check_same(comm::Control& control, const job::Job& job) {
     return fmt::format("rank{} {}", list.size() == 1 ? "" : "s", fmt::join(list, ", "));
   };
   if (!programs.empty())
-    throw input_error("{} of {} run another strata program than rank 0; install one build on all nodes",
-                      ranks(programs), all.size());
+    throw everywhere(input_error("{} of {} run another strata program than rank 0; install one build on all nodes",
+                                 ranks(programs), all.size()));
   if (!jobs.empty())
-    throw input_error(
-        "{} of {} were given another job than rank 0 (compare strata config show); start all ranks with the same file "
-        "and options",
-        ranks(jobs), all.size());
+    throw everywhere(input_error(
+        "{} of {} were given another job than rank 0 (compare strata config show); start all ranks with the "
+        "same file and options",
+        ranks(jobs), all.size()));
 }
 
 void together(comm::Control* control, const char* what, const std::function<void()>& work) {
@@ -64,25 +64,24 @@ void together(comm::Control* control, const char* what, const std::function<void
     std::array<char, 508> text{};
   };
   Word mine;
-  std::exception_ptr thrown;
-  const auto failed = [&](int fault, const char* text) {
-    thrown = std::current_exception();
-    mine.fault = fault;
-    std::strncpy(mine.text.data(), text, mine.text.size() - 1);
-  };
+  std::optional<Error> thrown;
   try {
     work();
   } catch (const Error& error) {
-    failed(static_cast<int>(error.fault()), error.what());
+    thrown = error;
   } catch (const std::exception& error) {
-    failed(static_cast<int>(Fault::run), error.what());
+    thrown = Error(Fault::run, error.what());
+  }
+  if (thrown) {
+    mine.fault = thrown->exit_code();
+    std::strncpy(mine.text.data(), thrown->what(), mine.text.size() - 1);
   }
   const std::vector<Word> all = control->gather(mine, what);
-  if (thrown) std::rethrow_exception(thrown);
+  if (thrown) throw everywhere(*thrown);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank].fault == 0) continue;
     const std::string text = fmt::format("rank {}: {}", rank, all[rank].text.data());
-    throw Error(static_cast<Fault>(all[rank].fault), text);
+    throw everywhere(Error(static_cast<Fault>(all[rank].fault), text));
   }
 }
 

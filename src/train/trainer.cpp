@@ -187,20 +187,27 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   });
 
   const step::Program& program = runner.program(step::Goal::train);
-  tell([&](Observer& o) {
-    o.on_start({.job = &job,
-                .batch = batch,
-                .folder = job.run.folder,
-                .parameters = model::parameter_count(job.model),
-                .device = device.description(),
-                .planned_bytes = runner.planned_bytes(),
-                .model_flops_per_token = model::train_flops_per_token(job.model, job.batch.sequence),
-                .program_flops = program.flops(),
-                .program_recompute_flops = program.recompute_flops(),
-                .program = &program,
-                .rank = rank,
-                .ranks = ranks});
+  // Rank 0 makes what the others write into.
+  const auto tell_start = [&] {
+    tell([&](Observer& o) {
+      o.on_start({.job = &job,
+                  .batch = batch,
+                  .folder = job.run.folder,
+                  .parameters = model::parameter_count(job.model),
+                  .device = device.description(),
+                  .planned_bytes = runner.planned_bytes(),
+                  .model_flops_per_token = model::train_flops_per_token(job.model, job.batch.sequence),
+                  .program_flops = program.flops(),
+                  .program_recompute_flops = program.recompute_flops(),
+                  .program = &program,
+                  .rank = rank,
+                  .ranks = ranks});
+    });
+  };
+  together(team, "beginning the run", [&] {
+    if (rank == 0) tell_start();
   });
+  if (rank != 0) tell_start();
 
   RunEnd end;
   const StopRequest stop;
@@ -221,7 +228,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     if (step > 0) fill(step);
     // The disk fetches the next step's text during this one.
     if (step + 1 < job.run.steps) dataset.will_need((step + 1) * batch.global, batch.global);
-    if (counted == 0) throw input_error("step {}: no token of the batch counts, so there is no loss", step + 1);
+    if (counted == 0)
+      throw everywhere(input_error("step {}: no token of the batch counts, so there is no loss", step + 1));
     const double rate = optim::learning_rate(job.optimizer.schedule, job.optimizer.lr, updates, job.run.steps);
     const ops::StepInputs inputs = step_inputs(job, step, updates, counted, rate, loss_scale.scale());
     const Runner::StepOutcome outcome = runner.train_step(inputs);
@@ -247,18 +255,18 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     }
     tell([&](Observer& o) { o.on_step(report); });
     if (!std::isfinite(loss) || (report.skipped && !scaled))
-      throw run_error(
+      throw everywhere(run_error(
           "step {}: the {} is not finite (loss {}, gradient norm {}, learning rate {:.3g}); nothing was saved for this "
           "step. "
           "Lower optimizer.lr, lengthen optimizer.schedule.warmup or set optimizer.clip",
-          step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, outcome.results.grad_norm, inputs.learning_rate);
+          step + 1, std::isfinite(loss) ? "gradient" : "loss", loss, outcome.results.grad_norm, inputs.learning_rate));
     if (!loss_scale.update(report.skipped)) {
       const bool fixed = job.precision.scaling.fixed > 0;
-      throw run_error(
+      throw everywhere(run_error(
           "step {}: gradients overflow at a loss scale of {}, {}, or compute in bf16", step + 1, report.loss_scale,
           fixed ? "which precision.loss_scaling.fixed says: lower it, or leave the scale to be found (0)"
                 : "the lowest that precision.loss_scaling allows: the run has diverged. Lower optimizer.lr, "
-                  "lengthen optimizer.schedule.warmup");
+                  "lengthen optimizer.schedule.warmup"));
     }
     report.skipped ? ++end.skipped : ++updates;
     end.loss = loss;
@@ -266,10 +274,10 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
     end.step = step + 1;
     const bool last = step + 1 == job.run.steps;
     if (last && updates == 0)
-      throw run_error(
+      throw everywhere(run_error(
           "none of {} steps changed the model: gradients overflowed in each, down to a loss scale of {}; nothing was "
           "saved. Train longer, or begin with a lower precision.loss_scaling.initial_power",
-          job.run.steps, report.loss_scale);
+          job.run.steps, report.loss_scale));
     if (validation && ((step + 1) % job.run.validate.every == 0 || last)) {
       const ValidationReport validated = validation->run(runner, step + 1);
       planned.add(of_a_validation, job.run.validate.batches);
