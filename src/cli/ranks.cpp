@@ -44,8 +44,8 @@ void with_ranks(bool thread_a_level, double timeout, bool json, const std::funct
     work(team);
   } catch (const Error& error) {
     if (team.ranks > 1 && !error.on_all_ranks()) end_all(world, error.what(), error.exit_code(), json);
-    if (team.rank != 0) throw Exit{error.exit_code()};
-    throw;
+    // Told before MPI ends: the launcher may end everything once the first process is gone.
+    throw Exit{team.rank == 0 ? report_error(error.what(), error.exit_code(), json) : error.exit_code()};
   } catch (const std::exception& error) {
     if (team.ranks > 1) end_all(world, error.what(), static_cast<int>(Fault::run), json);
     throw;

@@ -153,11 +153,12 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   const auto tell = [&](auto call) {
     for (Observer* observer : observers) call(*observer);
   };
-  const job::BatchPlan batch = job::resolve_batch(job, ranks);
+  job::BatchPlan batch;
   std::optional<data::Dataset> opened;
   std::optional<Validation> validation;
   std::optional<Runner> made;
   together(team, "opening the data, making the model", [&] {
+    batch = job::resolve_batch(job, ranks);
     opened.emplace(training_data(job));
     if (job.run.validate.every > 0) validation.emplace(job, *opened);
     std::optional<checkpoint::HfFolder> source;
