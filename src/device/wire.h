@@ -3,7 +3,7 @@
 // blocks that share a scale. Sizes and names only; devices encode and decode (device.h).
 //
 // Integers are symmetric: scale = absmax / 127 (int8) or absmax / 7 (int4), in f32; code = x / scale, computed as
-// x * (1 / scale), rounded and kept within +-127 or +-7; decoded = code * scale. A block of zeros has scale 0; one that
+// x * (1 / scale), rounded once and kept within +-127 or +-7; decoded = code * scale. A block of zeros has scale 0; one that
 // holds an infinity or a NaN has scale NaN, so that all of it decodes to NaN wherever it arrives.
 //
 // Rounding is to nearest, ties to even, or stochastic: up with a probability equal to the fraction (within 2^-17 of a

@@ -24,4 +24,13 @@ struct Places {
 };
 inline constexpr Places bfloat16_places{};
 
+/// The lower halves of 16 lanes and of another 16.
+struct LowerHalves {
+  alignas(64) uint16_t of[32];
+  constexpr LowerHalves() : of() {
+    for (uint16_t i = 0; i < 32; ++i) of[i] = static_cast<uint16_t>(2 * i);
+  }
+};
+inline constexpr LowerHalves lower_halves{};
+
 }  // namespace strata::device::cpu

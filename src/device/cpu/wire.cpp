@@ -26,25 +26,25 @@ namespace strata::device::cpu::HWY_NAMESPACE {
 using IntTag = hn::RebindToSigned<FloatTag>;
 using IntVector = hn::Vec<IntTag>;
 
-/// Four vectors of consecutive elements: what all loops here step by. A block is a whole number of them.
-struct Quad {
-  FloatVector v[4];
+/// Four vectors of consecutive elements: what all loops here step by. A block is a whole number of them. Named, as
+/// compilers keep arrays of vectors in memory.
+template <class V>
+struct Four {
+  V a, b, c, d;
 };
-struct IntQuad {
-  IntVector v[4];
-};
+using Quad = Four<FloatVector>;
+using IntQuad = Four<IntVector>;
 constexpr int64_t lanes = static_cast<int64_t>(HWY_LANES(float));
 constexpr int64_t quad_size = 4 * lanes;
 
+/// f(0), f(1), f(2), f(3): the number of a vector within the four.
 template <class F>
-HWY_INLINE Quad quad_of(const F& f) {
-  return {{f(0), f(1), f(2), f(3)}};
+HWY_INLINE auto four_of(const F& f) -> Four<decltype(f(0))> {
+  return {f(0), f(1), f(2), f(3)};
 }
-
-/// f(i) for quads that begin in [0, count).
-template <class F>
-HWY_INLINE void each_quad(int64_t count, const F& f) {
-  for (int64_t i = 0; i < count; i += quad_size) f(i);
+template <class F, class... V>
+HWY_INLINE auto map(const F& f, const Four<V>&... x) -> Four<decltype(f(x.a...))> {
+  return {f(x.a...), f(x.b...), f(x.c...), f(x.d...)};
 }
 
 // ---- Noise -------------------------------------------------------------------------------------------------------
@@ -108,19 +108,19 @@ inline constexpr bool splits = HWY_TARGET == HWY_AVX3&& std::is_same_v<T, Bfloat
 template <class T>
 HWY_INLINE Quad load_quad(const T* from) {
   const FloatTag d;
-  return quad_of([=](int k) HWY_ATTR { return load(d, from + k * lanes, Whole{}); });
+  return four_of([=](int k) HWY_ATTR { return load(d, from + k * lanes, Whole{}); });
 }
 
 /// Values as they are in memory.
 template <class T>
 struct Plain {
-  static constexpr bool split = splits<T>;
+  static constexpr bool split = splits<T>, corrected = false;
   const T* x;
 
   HWY_INLINE Quad quad(int64_t i) const {
     if constexpr (split) {
       const Pair a = load_pair(x + i, Whole{}), b = load_pair(x + i + 2 * lanes, Whole{});
-      return {{a.first, a.second, b.first, b.second}};
+      return {a.first, a.second, b.first, b.second};
     } else {
       return load_quad(x + i);
     }
@@ -135,12 +135,12 @@ struct Plain {
 /// Values and what earlier encodings lost of them.
 template <class T>
 struct Corrected {
-  static constexpr bool split = false;
+  static constexpr bool split = false, corrected = true;
   const T* x;
   const float* error;
 
   HWY_INLINE Quad quad(int64_t i) const {
-    return quad_of([&](int k) HWY_ATTR { return one(i + k * lanes, Whole{}); });
+    return four_of([=, this](int k) HWY_ATTR { return one(i + k * lanes, Whole{}); });
   }
   template <class Span>
   HWY_INLINE FloatVector one(int64_t i, Span span) const {
@@ -159,27 +159,34 @@ HWY_INLINE void widen(const Source& source, int64_t count, float* to) {
 // ---- Values out ---------------------------------------------------------------------------------------------------
 
 template <class T>
-HWY_INLINE void store_quad(const Quad& q, T* to) {
+HWY_INLINE void store_vectors(const Quad& q, T* to) {
   const FloatTag d;
-  for (int k = 0; k < 4; ++k) store(d, q.v[k], to + k * lanes, Whole{});
+  store(d, q.a, to, Whole{});
+  store(d, q.b, to + lanes, Whole{});
+  store(d, q.c, to + 2 * lanes, Whole{});
+  store(d, q.d, to + 3 * lanes, Whole{});
+}
+/// `plain`: none is a NaN or below 2^-126, but for zeros.
+template <bool plain = false, class T>
+HWY_INLINE void store_quad(const Quad& q, T* to) {
+  store_vectors(q, to);
 }
 
 #if HWY_TARGET == HWY_AVX3
 /// The instruction knows no number below 2^-126 and keeps NaNs' payloads: those go the longer way, as everywhere.
+template <bool plain = false>
 HWY_INLINE void store_quad(const Quad& q, Bfloat16* to) {
   constexpr int unlike = 0x01 | 0x80 | 0x20;  // quiet and signalling NaN, subnormal
   if (has_native_bfloat16) {
-    const __mmask16 any =
-        static_cast<__mmask16>(_mm512_fpclass_ps_mask(q.v[0].raw, unlike) | _mm512_fpclass_ps_mask(q.v[1].raw, unlike) |
-                               _mm512_fpclass_ps_mask(q.v[2].raw, unlike) | _mm512_fpclass_ps_mask(q.v[3].raw, unlike));
-    if (any == 0) [[likely]] {
-      _mm512_storeu_si512(to, native_bfloat16({q.v[0], q.v[1]}));
-      _mm512_storeu_si512(to + 2 * lanes, native_bfloat16({q.v[2], q.v[3]}));
+    const auto any = _mm512_fpclass_ps_mask(q.a.raw, unlike) | _mm512_fpclass_ps_mask(q.b.raw, unlike) |
+                     _mm512_fpclass_ps_mask(q.c.raw, unlike) | _mm512_fpclass_ps_mask(q.d.raw, unlike);
+    if (plain || any == 0) [[likely]] {
+      _mm512_storeu_si512(to, native_bfloat16({q.a, q.b}));
+      _mm512_storeu_si512(to + 2 * lanes, native_bfloat16({q.c, q.d}));
       return;
     }
   }
-  const FloatTag d;
-  for (int k = 0; k < 4; ++k) store(d, q.v[k], to + k * lanes, Whole{});
+  store_vectors(q, to);
 }
 #endif
 
@@ -188,40 +195,69 @@ HWY_INLINE void store_quad(const Quad& q, Bfloat16* to) {
 template <int bits>
 inline constexpr int32_t limit = bits == 8 ? 127 : 7;
 
-HWY_INLINE IntVector nearest(FloatVector v) {
-  if constexpr (HWY_TARGET == HWY_SCALAR) {  // |v| is small, and the library's own is not to nearest for all
-    const FloatTag d;
-    const auto shift = hn::Set(d, 0x1.8p23f);
-    return hn::ConvertTo(IntTag(), hn::Sub(hn::Add(v, shift), shift));
-  } else {
-    return hn::NearestInt(v);
-  }
+HWY_INLINE int32_t nearest_product(float x, float inverse) {
+  constexpr double whole_numbers = 0x1.8p52;
+  return static_cast<int32_t>((double{x} * double{inverse} + whole_numbers) - whole_numbers);
 }
 
-/// The codes of a quad of finite values. Products and sums are not fused, as not every instruction set can.
+/// Added to a number below 2^21, it leaves the nearest integer in the lower half of the sum's bits.
+constexpr float shift = 0x1.8p23f;
+constexpr int32_t shift_bits = 0x4b400000;
+
+/// x inverse to nearest, the product exact until it is rounded: its lower 16 bits, the upper ones are anything.
+HWY_INLINE IntVector nearest(FloatVector x, FloatVector inverse) {
+#if HWY_NATIVE_FMA && HWY_TARGET != HWY_SCALAR
+  return hn::BitCast(IntTag(), hn::MulAdd(x, inverse, hn::Set(FloatTag(), shift)));
+#else  // in double, which holds the product
+  HWY_ALIGN float values[lanes], factors[lanes];
+  HWY_ALIGN int32_t codes[lanes];
+  hn::Store(x, FloatTag(), values);
+  hn::Store(inverse, FloatTag(), factors);
+  for (int64_t i = 0; i < lanes; ++i) codes[i] = nearest_product(values[i], factors[i]) + shift_bits;
+  return hn::Load(IntTag(), codes);
+#endif
+}
+
+/// A code as codes_of leaves it, as a float.
+template <bool stochastic>
+HWY_INLINE FloatVector float_of(IntVector code) {
+  const FloatTag d;
+  if constexpr (!stochastic && HWY_TARGET == HWY_AVX3)
+    return hn::Sub(hn::BitCast(d, code), hn::Set(d, shift));
+  else
+    return hn::ConvertTo(d, code);
+}
+
+/// The codes of a quad of finite values; with AVX-512 in the lower halves, the upper ones are anything. In stochastic
+/// rounding product and sum are not fused, as not every instruction set can.
 template <int bits, bool stochastic, bool split>
 HWY_INLINE IntQuad codes_of(const Quad& x, FloatVector inverse, const uint16_t* numbers) {
   const IntTag di;
-  IntQuad q;
   if constexpr (!stochastic) {
     // Never beyond the limit: |x| inverse is at most it and a few rounding errors.
-    for (int k = 0; k < 4; ++k) q.v[k] = nearest(hn::Mul(x.v[k], inverse));
+    return map(
+        [=](FloatVector v) HWY_ATTR {
+          const auto code = nearest(v, inverse);
+          return HWY_TARGET == HWY_AVX3 ? code : hn::Sub(code, hn::Set(di, shift_bits));
+        },
+        x);
   } else {
     const auto round = [=](FloatVector v, IntVector number) HWY_ATTR {
       const auto low = hn::ConvertTo(di, hn::Floor(hn::Add(hn::Mul(v, inverse), uniform_of(number))));
       return hn::Max(hn::Set(di, -limit<bits>), hn::Min(hn::Set(di, limit<bits>), low));
     };
     if constexpr (split) {
-      for (int k = 0; k < 4; k += 2) {
-        const auto both = hn::LoadU(di, reinterpret_cast<const int32_t*>(numbers + k * lanes));
-        q.v[k] = round(x.v[k], hn::And(both, hn::Set(di, 0xffff)));
-        q.v[k + 1] = round(x.v[k + 1], hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(WordTag(), both))));
-      }
+      const auto pairs = [=](int k)
+                             HWY_ATTR { return hn::LoadU(di, reinterpret_cast<const int32_t*>(numbers + k * lanes)); };
+      const auto even = [=](IntVector both) HWY_ATTR { return hn::And(both, hn::Set(di, 0xffff)); };
+      const auto odd = [=](IntVector both)
+                           HWY_ATTR { return hn::BitCast(di, hn::ShiftRight<16>(hn::BitCast(WordTag(), both))); };
+      const auto first = pairs(0), second = pairs(2);
+      return map(round, x, IntQuad{even(first), odd(first), even(second), odd(second)});
     } else {
-      for (int k = 0; k < 4; ++k) q.v[k] = round(x.v[k], load_number(numbers + k * lanes));
+      return map(round, x, four_of([=](int k) HWY_ATTR { return load_number(numbers + k * lanes); }));
     }
   }
-  return q;
 }
 
 /// A quad's codes, in order.
@@ -233,12 +269,13 @@ HWY_INLINE void store_codes(const IntQuad& q, uint8_t* to) {
     const auto join = [](IntVector even, IntVector odd) HWY_ATTR {
       return _mm512_mask_blend_epi16(0xaaaaaaaa, even.raw, _mm512_slli_epi32(odd.raw, 16));
     };
-    const __m512i mixed = _mm512_packs_epi16(join(q.v[0], q.v[1]), join(q.v[2], q.v[3]));
+    const __m512i mixed = _mm512_packs_epi16(join(q.a, q.b), join(q.c, q.d));
     bytes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), mixed);
   } else {
-    const __m512i mixed =
-        _mm512_packs_epi16(_mm512_packs_epi32(q.v[0].raw, q.v[1].raw), _mm512_packs_epi32(q.v[2].raw, q.v[3].raw));
-    bytes = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), mixed);
+    const __m512i lower = hn::Load(hn::ScalableTag<uint16_t>(), lower_halves.of).raw;
+    const __m512i mixed = _mm512_packs_epi16(_mm512_permutex2var_epi16(q.a.raw, lower, q.b.raw),
+                                             _mm512_permutex2var_epi16(q.c.raw, lower, q.d.raw));
+    bytes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), mixed);
   }
   if constexpr (bits == 8) {
     _mm512_storeu_si512(to, bytes);
@@ -251,7 +288,10 @@ HWY_INLINE void store_codes(const IntQuad& q, uint8_t* to) {
   const hn::Rebind<int8_t, FloatTag> narrow;
   HWY_ALIGN int8_t bytes[quad_size];
   int8_t* codes = bits == 8 ? reinterpret_cast<int8_t*>(to) : bytes;
-  for (int k = 0; k < 4; ++k) hn::StoreU(hn::DemoteTo(narrow, q.v[k]), narrow, codes + k * lanes);
+  hn::StoreU(hn::DemoteTo(narrow, q.a), narrow, codes);
+  hn::StoreU(hn::DemoteTo(narrow, q.b), narrow, codes + lanes);
+  hn::StoreU(hn::DemoteTo(narrow, q.c), narrow, codes + 2 * lanes);
+  hn::StoreU(hn::DemoteTo(narrow, q.d), narrow, codes + 3 * lanes);
   if constexpr (bits == 4) {
     const hn::ScalableTag<int16_t> pair;
     const hn::Rebind<uint8_t, decltype(pair)> half;
@@ -273,10 +313,10 @@ HWY_INLINE uint32_t largest_of(const Source& source, int64_t begin, int64_t end)
   auto m0 = hn::Zero(di), m1 = m0, m2 = m0, m3 = m0;
   for (int64_t i = begin; i < end; i += quad_size) {
     const Quad q = source.quad(i);
-    m0 = hn::Max(m0, hn::And(hn::BitCast(di, q.v[0]), magnitude));
-    m1 = hn::Max(m1, hn::And(hn::BitCast(di, q.v[1]), magnitude));
-    m2 = hn::Max(m2, hn::And(hn::BitCast(di, q.v[2]), magnitude));
-    m3 = hn::Max(m3, hn::And(hn::BitCast(di, q.v[3]), magnitude));
+    m0 = hn::Max(m0, hn::And(hn::BitCast(di, q.a), magnitude));
+    m1 = hn::Max(m1, hn::And(hn::BitCast(di, q.b), magnitude));
+    m2 = hn::Max(m2, hn::And(hn::BitCast(di, q.c), magnitude));
+    m3 = hn::Max(m3, hn::And(hn::BitCast(di, q.d), magnitude));
   }
   return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3)))));
 }
@@ -338,11 +378,12 @@ HWY_NOINLINE float encode_block(const float* x, int64_t count, uint32_t largest,
   }
   const float up = scale < std::numeric_limits<float>::min() ? 0x1p64f : 1.0f, inverse = 1 / (scale * up);
   for (int64_t i = 0; i < count; ++i) {
-    const float v = x[i] * up * inverse;
-    const float rounded = numbers == nullptr ? (v + 0x1.8p23f) - 0x1.8p23f
-                                             : std::floor(v + (static_cast<float>(numbers[i]) * 0x1p-16f + 0x1p-17f));
-    const auto most_code = static_cast<float>(limit<bits>);
-    const int code = static_cast<int>(std::clamp(rounded, -most_code, most_code));
+    const float v = x[i] * up;
+    const int32_t rounded =
+        numbers == nullptr
+            ? nearest_product(v, inverse)
+            : static_cast<int32_t>(std::floor(v * inverse + (static_cast<float>(numbers[i]) * 0x1p-16f + 0x1p-17f)));
+    const int32_t code = std::clamp(rounded, -limit<bits>, limit<bits>);
     if constexpr (bits == 8)
       codes[i] = static_cast<uint8_t>(code);
     else
@@ -352,74 +393,89 @@ HWY_NOINLINE float encode_block(const float* x, int64_t count, uint32_t largest,
   return scale;
 }
 
+/// What must be known of a grain's blocks before they are encoded.
+struct Blocks {
+  static constexpr size_t room = static_cast<size_t>(ops::grain / quad_size + lanes);
+  HWY_ALIGN uint32_t largest[room];
+  HWY_ALIGN float scale[room];
+  HWY_ALIGN float inverse[room];
+};
+
 /// Whole quads, at most a grain.
-template <int bits, bool stochastic, class Source>
-HWY_INLINE void encode_grain(const Source& source, int64_t count, int64_t block, const uint16_t* numbers,
-                             uint8_t* codes, uint8_t* scales, float* error) {
+template <int bits, class Source>
+HWY_INLINE void measure(const Source& source, int64_t count, int64_t block, Blocks& blocks) {
   const FloatTag d;
-  constexpr int64_t most_blocks = ops::grain / quad_size;
-  HWY_ALIGN uint32_t largest[most_blocks + HWY_MAX_BYTES / sizeof(float)];
-  HWY_ALIGN float scale[most_blocks + HWY_MAX_BYTES / sizeof(float)];
-  HWY_ALIGN float inverse[most_blocks + HWY_MAX_BYTES / sizeof(float)];
-  int64_t blocks = 0;
+  int64_t b = 0;
   for (int64_t begin = 0; begin < count; begin += block)
-    largest[blocks++] = largest_of(source, begin, std::min(begin + block, count));
-  for (int64_t b = blocks; b % lanes != 0; ++b) largest[b] = 0;
-  for (int64_t b = 0; b < blocks; b += lanes) {
-    const auto s = hn::Div(hn::BitCast(d, hn::Load(WordTag(), largest + b)), hn::Set(d, float{limit<bits>}));
-    hn::Store(s, d, scale + b);
-    hn::Store(hn::Div(hn::Set(d, 1.0f), s), d, inverse + b);
+    blocks.largest[b++] = largest_of(source, begin, std::min(begin + block, count));
+  const int64_t end = b;
+  while (b % lanes != 0) blocks.largest[b++] = 0;
+  for (b = 0; b < end; b += lanes) {
+    const auto scale = hn::Div(hn::BitCast(d, hn::Load(WordTag(), blocks.largest + b)), hn::Set(d, float{limit<bits>}));
+    hn::Store(scale, d, blocks.scale + b);
+    hn::Store(hn::Div(hn::Set(d, 1.0f), scale), d, blocks.inverse + b);
   }
-  constexpr uint32_t least_plain =
-      bits == 8 ? 0x04000000 : 0x02000000;      // 127 or 7 times 2^-126 is below 2^-119, 2^-123
-  constexpr uint32_t above_plain = 0x7f000000;  // 2^127
-  for (int64_t b = 0; b < blocks; ++b) {
-    const int64_t begin = b * block, end = std::min(begin + block, count);
-    const uint16_t* own_numbers = stochastic ? numbers + begin : nullptr;
-    uint8_t* own_codes = codes + begin * bits / 8;
-    if (largest[b] - least_plain < above_plain - least_plain) [[likely]] {
-      const auto by = hn::Set(d, inverse[b]), back = hn::Set(d, scale[b]);
+}
+
+template <int bits, bool stochastic, class Source>
+HWY_INLINE void encode_measured(const Source& source, int64_t count, int64_t block, Blocks& blocks,
+                                const uint16_t* numbers, uint8_t* codes, uint8_t* scales, float* error) {
+  const FloatTag d;
+  constexpr uint32_t least_plain = bits == 8 ? 0x04000000 : 0x02000000;  // 2^-119 > 127 2^-126, 2^-123 > 7 2^-126
+  constexpr uint32_t above_plain = 0x7f000000;                           // 2^127
+  int64_t b = 0;
+  for (int64_t begin = 0; begin < count; begin += block, ++b) {
+    const int64_t end = std::min(begin + block, count);
+    if (blocks.largest[b] - least_plain < above_plain - least_plain) [[likely]] {
+      const auto by = hn::Set(d, blocks.inverse[b]), back = hn::Set(d, blocks.scale[b]);
       for (int64_t i = begin; i < end; i += quad_size) {
         const Quad x = source.quad(i);
-        const IntQuad q = codes_of<bits, stochastic, Source::split>(x, by, own_numbers + (stochastic ? i - begin : 0));
-        store_codes<bits, Source::split>(q, own_codes + (i - begin) * bits / 8);
-        if constexpr (!Source::split)
-          if (error != nullptr)
-            store_quad(
-                quad_of([&](int k) HWY_ATTR { return hn::Sub(x.v[k], hn::Mul(hn::ConvertTo(d, q.v[k]), back)); }),
-                error + i);
+        const IntQuad q = codes_of<bits, stochastic, Source::split>(x, by, stochastic ? numbers + i : nullptr);
+        store_codes<bits, Source::split>(q, codes + i * bits / 8);
+        if constexpr (Source::corrected)
+          store_vectors(map([=](FloatVector v, IntVector code)
+                                HWY_ATTR { return hn::Sub(v, hn::Mul(float_of<stochastic>(code), back)); },
+                            x, q),
+                        error + i);
       }
     } else {
       HWY_ALIGN float x[ops::grain];
       widen(source + begin, end - begin, x);
-      scale[b] = encode_block<bits>(x, end - begin, largest[b], own_numbers, own_codes,
-                                    error == nullptr ? nullptr : error + begin);
+      blocks.scale[b] = encode_block<bits>(x, end - begin, blocks.largest[b], stochastic ? numbers + begin : nullptr,
+                                           codes + begin * bits / 8, error == nullptr ? nullptr : error + begin);
     }
   }
-  std::memcpy(scales, scale, static_cast<size_t>(blocks) * sizeof(float));
+  each_vector(d, b, [&](int64_t i, auto span) HWY_ATTR {
+    store(d, hn::Load(d, blocks.scale + i), reinterpret_cast<float*>(scales) + i, span);
+  });
 }
 
-/// The end of a vector, which may be no whole number of quads: through memory that is.
+/// Whole quads. The next grain is measured before this one is encoded, which takes as long as the divisions.
 template <int bits, bool stochastic, class Source>
-HWY_NOINLINE void encode_rest(const Source& source, int64_t count, int64_t block, const uint16_t* numbers,
-                              uint8_t* codes, uint8_t* scales, float* error) {
-  HWY_ALIGN float x[ops::grain], rest[ops::grain];
-  HWY_ALIGN uint8_t padded[ops::grain];
-  const int64_t whole = round_up(count, quad_size);
-  widen(source, count, x);
-  std::fill(x + count, x + whole, 0.0f);
-  encode_grain<bits, stochastic>(Plain<float>{x}, whole, block, numbers, padded, scales,
-                                 error == nullptr ? nullptr : rest);
-  std::memcpy(codes, padded, static_cast<size_t>(divide_up(count * bits, 8)));
-  if (error != nullptr) std::memcpy(error, rest, static_cast<size_t>(count) * sizeof(float));
+HWY_NOINLINE void encode_quads(Source source, int64_t count, int64_t block, const Noise& noise, int64_t noise_from,
+                               uint8_t* codes, uint8_t* scales, float* error) {
+  Blocks blocks[2];
+  std::conditional_t<stochastic, Numbers, char> numbers;
+  measure<bits>(source, std::min(ops::grain, count), block, blocks[0]);
+  for (int64_t at = 0; at < count; at += ops::grain) {
+    const int64_t here = at / ops::grain % 2, next = at + ops::grain;
+    if (next < count) measure<bits>(source + next, std::min(ops::grain, count - next), block, blocks[1 - here]);
+    const int64_t some = std::min(ops::grain, count - at);
+    const uint16_t* from = nullptr;
+    if constexpr (stochastic) {
+      numbers.draw(noise, noise_from + at, some);
+      from = numbers.from();
+    }
+    encode_measured<bits, stochastic>(source + at, some, block, blocks[here], from, codes + at * bits / 8,
+                                      scales + at / block * int64_t{sizeof(float)},
+                                      Source::corrected ? error + at : nullptr);
+  }
 }
 
 /// Blocks smaller than a quad, one value at a time.
-template <int bits, class Source>
-HWY_NOINLINE void encode_small_blocks(const Source& source, int64_t count, int64_t block, const uint16_t* numbers,
+template <int bits>
+HWY_NOINLINE void encode_small_blocks(const float* x, int64_t count, int64_t block, const uint16_t* numbers,
                                       uint8_t* codes, uint8_t* scales, float* error) {
-  HWY_ALIGN float x[ops::grain];
-  widen(source, count, x);
   for (int64_t begin = 0; begin < count; begin += block) {
     const int64_t some = std::min(block, count - begin);
     uint32_t largest = 0;
@@ -434,28 +490,46 @@ HWY_NOINLINE void encode_small_blocks(const Source& source, int64_t count, int64
   }
 }
 
+/// A grain of small blocks, or the end of a vector, which may be no whole number of quads: through memory that is. `x` has
+/// room for a grain.
+template <int bits, bool stochastic>
+HWY_NOINLINE void encode_rest(float* x, int64_t count, int64_t block, const Noise& noise, int64_t noise_from,
+                              uint8_t* codes, uint8_t* scales, float* error) {
+  if (block < quad_size) {
+    Numbers numbers;
+    if (stochastic) numbers.draw(noise, noise_from, count);
+    return encode_small_blocks<bits>(x, count, block, numbers.from(), codes, scales, error);
+  }
+  HWY_ALIGN uint8_t padded[ops::grain];
+  const int64_t whole_quads = round_up(count, quad_size);
+  std::fill(x + count, x + whole_quads, 0.0f);
+  if (error == nullptr) {
+    encode_quads<bits, stochastic>(Plain<float>{x}, whole_quads, block, noise, noise_from, padded, scales, nullptr);
+  } else {
+    HWY_ALIGN float none[ops::grain] = {}, lost[ops::grain];
+    encode_quads<bits, stochastic>(Corrected<float>{x, none}, whole_quads, block, noise, noise_from, padded, scales,
+                                   lost);
+    std::memcpy(error, lost, static_cast<size_t>(count) * sizeof(float));
+  }
+  std::memcpy(codes, padded, static_cast<size_t>(divide_up(count * bits, 8)));
+}
+
 template <int bits, bool stochastic, class Source>
 HWY_INLINE void encode_codes(const Wire& wire, const Source& source, int64_t count, float* error, uint8_t* out,
                              const Noise& noise) {
   const int64_t block = wire.block, code_bytes = wire.code_bytes(count), used = divide_up(count * bits, 8);
   uint8_t* scales = out + code_bytes;
   std::memset(out + used, 0, static_cast<size_t>(code_bytes - used));
-  std::conditional_t<stochastic, Numbers, char> numbers;
-  for (int64_t at = 0; at < count; at += ops::grain) {
+  // All but an odd end, which begins at a grain.
+  const int64_t easy = block < quad_size ? 0 : count % quad_size == 0 ? count : count / ops::grain * ops::grain;
+  if (easy > 0) encode_quads<bits, stochastic>(source, easy, block, noise, 0, out, scales, error);
+  for (int64_t at = easy; at < count; at += ops::grain) {
     const int64_t some = std::min(ops::grain, count - at);
-    const uint16_t* from = nullptr;
-    if constexpr (stochastic) {
-      numbers.draw(noise, at, some);
-      from = numbers.from();
-    }
-    uint8_t *codes = out + at * bits / 8, *to = scales + at / block * int64_t{sizeof(float)};
-    float* rest = error == nullptr ? nullptr : error + at;
-    if (block < quad_size)
-      encode_small_blocks<bits>(source + at, some, block, from, codes, to, rest);
-    else if (some % quad_size == 0)
-      encode_grain<bits, stochastic>(source + at, some, block, from, codes, to, rest);
-    else
-      encode_rest<bits, stochastic>(source + at, some, block, from, codes, to, rest);
+    HWY_ALIGN float x[ops::grain];
+    widen(source + at, some, x);
+    encode_rest<bits, stochastic>(x, some, block, noise, at, out + at * bits / 8,
+                                  scales + at / block * int64_t{sizeof(float)},
+                                  error == nullptr ? nullptr : error + at);
   }
 }
 
@@ -528,6 +602,7 @@ struct Raw {
   const T* from;
   HWY_INLINE int64_t block(int64_t count) const { return count; }
   HWY_INLINE void open() {}
+  HWY_INLINE static constexpr bool plain() { return false; }
   HWY_INLINE Quad quad(int64_t i) const { return load_quad(from + i); }
   HWY_INLINE Quad part(int64_t i, int64_t count) const {
     HWY_ALIGN T some[quad_size] = {};
@@ -542,19 +617,21 @@ struct Coded {
   const uint8_t* scales;
   int64_t elements;  ///< of a block
   FloatVector scale = hn::Zero(FloatTag());
+  float opened = 0;  ///< the scale
 
   Coded(const uint8_t* c, const uint8_t* s, int64_t e) : codes(c), scales(s), elements(e) {}
   HWY_INLINE int64_t block(int64_t) const { return elements; }
   HWY_INLINE void open() {
-    float next;
-    std::memcpy(&next, scales, sizeof(next));
-    scales += sizeof(next);
-    scale = hn::Set(FloatTag(), next);
+    std::memcpy(&opened, scales, sizeof(opened));
+    scales += sizeof(opened);
+    scale = hn::Set(FloatTag(), opened);
 #if HWY_TARGET == HWY_AVX3
     if constexpr (bits == 4)  // what each code stands for
       scale.raw = _mm512_mul_ps(scale.raw, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
 #endif
   }
+  /// No value but zeros is below 2^-126 or a NaN.
+  HWY_INLINE bool plain() const { return opened >= std::numeric_limits<float>::min(); }
   HWY_INLINE Quad quad(int64_t i) const { return decode(codes + i * bits / 8); }
   HWY_INLINE Quad part(int64_t i, int64_t count) const {
     HWY_ALIGN uint8_t some[quad_size * bits / 8] = {};
@@ -568,7 +645,7 @@ struct Coded {
     const IntTag di;
     if constexpr (bits == 8) {
       const hn::Rebind<int8_t, FloatTag> narrow;
-      return quad_of([=, this](int k) HWY_ATTR {
+      return four_of([=, this](int k) HWY_ATTR {
         const auto code = hn::LoadU(narrow, reinterpret_cast<const int8_t*>(from) + k * lanes);
         return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(di, code)), scale);
       });
@@ -576,14 +653,14 @@ struct Coded {
 #if HWY_TARGET == HWY_AVX3
       const __m512i all = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
       const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-      return quad_of([=, this](int k) HWY_ATTR {
+      return four_of([=, this](int k) HWY_ATTR {
         const int a = 2 * k, b = 2 * k + 1;
         const __m512i words =
             _mm512_permutexvar_epi32(_mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b), all);
         return FloatVector{_mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), scale.raw)};  // lower 4 bits count
       });
 #else
-      return quad_of([=, this](int k) HWY_ATTR {
+      return four_of([=, this](int k) HWY_ATTR {
 #if HWY_TARGET == HWY_SCALAR
         const auto top = hn::Set(di, static_cast<int32_t>(uint32_t{from[k / 2]} << (k % 2 == 0 ? 28 : 24)));
 #else
@@ -600,8 +677,20 @@ struct Coded {
 };
 
 HWY_INLINE Quad sum(const Quad& a) { return a; }
-HWY_INLINE Quad sum(const Quad& a, const Quad& b) {
-  return quad_of([&](int k) HWY_ATTR { return hn::Add(a.v[k], b.v[k]); });
+HWY_INLINE Quad sum(const Quad& x, const Quad& y) {
+  return map([](FloatVector a, FloatVector b) HWY_ATTR { return hn::Add(a, b); }, x, y);
+}
+
+/// to[i] = the sum of one or two sources, from `begin` to `end`.
+template <bool plain, class T, class... Readers>
+HWY_INLINE void combine_block(int64_t begin, int64_t end, T* to, const Readers&... from) {
+  int64_t i = begin;
+  for (; i + quad_size <= end; i += quad_size) store_quad<plain>(sum(from.quad(i)...), to + i);
+  if (i < end) {
+    HWY_ALIGN T some[quad_size];
+    store_quad<plain>(sum(from.part(i, end - i)...), some);
+    std::memcpy(to + i, some, static_cast<size_t>(end - i) * sizeof(T));
+  }
 }
 
 /// to[i] = the sum of one or two sources. `to` may be the memory of either.
@@ -611,13 +700,13 @@ HWY_INLINE void combine(int64_t count, T* to, Readers... from) {
   for (int64_t at = 0; at < count; at += block) {
     (from.open(), ...);
     const int64_t end = std::min(at + block, count);
-    int64_t i = at;
-    for (; i + quad_size <= end; i += quad_size) store_quad(sum(from.quad(i)...), to + i);
-    if (i < end) {
-      HWY_ALIGN T some[quad_size];
-      store_quad(sum(from.part(i, end - i)...), some);
-      std::memcpy(to + i, some, static_cast<size_t>(end - i) * sizeof(T));
+    if constexpr (std::is_same_v<T, Bfloat16> && sizeof...(Readers) == 1) {  // sums may cancel
+      if ((from.plain() && ...)) {
+        combine_block<true>(at, end, to, from...);
+        continue;
+      }
     }
+    combine_block<false>(at, end, to, from...);
   }
 }
 
@@ -707,8 +796,9 @@ struct ChunkSum {
   void put(int64_t source, float* to) const {
     with_source(source, [&](auto reader) HWY_ATTR { combine(count, to, reader); });
   }
-  void add(int64_t source, const float* with, float* to) const {
-    with_source(source, [&](auto reader) HWY_ATTR { combine(count, to, Raw<float>{with}, reader); });
+  template <class T>
+  void add(int64_t source, const T* with, float* to) const {
+    with_source(source, [&](auto reader) HWY_ATTR { combine(count, to, Raw<T>{with}, reader); });
   }
   /// The sum of a source and the next one.
   void put_two(int64_t source, float* to) const {
@@ -716,6 +806,7 @@ struct ChunkSum {
     if (own(source) || second) {
       const int64_t mine = second ? source + 1 : source, other = second ? source : source + 1;
       if (r.own_dtype == DType::f32) return add(other, static_cast<const float*>(memory(mine)) + at, to);
+      if (r.own_dtype == DType::bf16) return add(other, static_cast<const Bfloat16*>(memory(mine)) + at, to);
       put(source, to);
       return add(source + 1, to, to);
     }
