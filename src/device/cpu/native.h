@@ -1,6 +1,8 @@
 #pragma once
 // What this processor has that Highway 1.0.3 does not know of.
 
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace strata::device::cpu {
@@ -32,5 +34,26 @@ struct LowerHalves {
   }
 };
 inline constexpr LowerHalves lower_halves{};
+
+/// How 32 4-bit codes become bf16, elements i and 16 + i in the lower and upper half of lane i.
+struct HalfPairs {
+  alignas(64) uint8_t bytes[64];    ///< which byte of 16 goes where, for each 128 bits apart
+  alignas(64) uint16_t shifts[32];  ///< what brings a word's code down
+  alignas(64) uint16_t values[32];  ///< codes 0 .. 7, -8 .. -1 as bf16, twice
+  constexpr HalfPairs() : bytes(), shifts(), values() {
+    for (size_t lane = 0; lane < 16; ++lane)
+      for (size_t half = 0; half < 2; ++half) {
+        const size_t element = lane + 16 * half, word = 2 * lane + half;
+        bytes[2 * word] = static_cast<uint8_t>(element / 4 * 2);
+        bytes[2 * word + 1] = static_cast<uint8_t>(element / 4 * 2 + 1);
+        shifts[word] = static_cast<uint16_t>(element % 4 * 4);
+      }
+    for (int i = 0; i < 32; ++i) {
+      const int code = i % 16 < 8 ? i % 16 : i % 16 - 16;
+      values[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(code)) >> 16);
+    }
+  }
+};
+inline constexpr HalfPairs half_pairs{};
 
 }  // namespace strata::device::cpu

@@ -305,55 +305,71 @@ HWY_INLINE void store_codes(const IntQuad& q, uint8_t* to) {
 #endif
 }
 
-/// Bit patterns of |x|, the largest of a block: at least 0x7f800000 if one is not finite.
+/// The largest |x| of a block, as bit patterns: signs aside, floats are in the order of theirs, and what is not finite
+/// comes last. `take` sees quads, `lanes_of` is the largest in each lane.
 template <class Source>
-HWY_INLINE uint32_t largest_of(const Source& source, int64_t begin, int64_t end) {
-  const IntTag di;
-  const auto magnitude = hn::Set(di, 0x7fffffff);
-  auto m0 = hn::Zero(di), m1 = m0, m2 = m0, m3 = m0;
-  for (int64_t i = begin; i < end; i += quad_size) {
-    const Quad q = source.quad(i);
-    m0 = hn::Max(m0, hn::And(hn::BitCast(di, q.a), magnitude));
-    m1 = hn::Max(m1, hn::And(hn::BitCast(di, q.b), magnitude));
-    m2 = hn::Max(m2, hn::And(hn::BitCast(di, q.c), magnitude));
-    m3 = hn::Max(m3, hn::And(hn::BitCast(di, q.d), magnitude));
+class FloatPeak {
+ public:
+  HWY_INLINE FloatPeak() : most_(four_of([](int) HWY_ATTR { return hn::Zero(IntTag()); })) {}
+  HWY_INLINE void take(const Source& source, int64_t i) {
+    const IntTag di;
+    most_ = map([=](IntVector most, FloatVector v)
+                    HWY_ATTR { return hn::Max(most, hn::And(hn::BitCast(di, v), hn::Set(di, 0x7fffffff))); },
+                most_, source.quad(i));
   }
-  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, hn::Max(hn::Max(m0, m1), hn::Max(m2, m3)))));
-}
+  HWY_INLINE IntVector lanes_of() const { return hn::Max(hn::Max(most_.a, most_.b), hn::Max(most_.c, most_.d)); }
+  /// Of one lane: as f32.
+  HWY_INLINE static uint32_t widened(uint32_t bits) { return bits; }
 
-/// The same of 16-bit values, as they are in memory.
-HWY_INLINE uint32_t largest_half(const int16_t* x, int64_t count) {
-  const hn::ScalableTag<int16_t> d;
-  const auto magnitude = hn::Set(d, int16_t{0x7fff});
-  auto m0 = hn::Zero(d), m1 = m0;
-  const int64_t step = static_cast<int64_t>(hn::Lanes(d));
-  for (int64_t i = 0; i < count; i += 2 * step) {
-    m0 = hn::Max(m0, hn::And(hn::LoadU(d, x + i), magnitude));
-    m1 = hn::Max(m1, hn::And(hn::LoadU(d, x + i + step), magnitude));
+ private:
+  IntQuad most_;
+};
+template <class Source>
+struct PeakOf {
+  using Type = FloatPeak<Source>;
+};
+
+#if HWY_TARGET != HWY_SCALAR
+/// The same of values in 16 bits, as they are in memory.
+template <class T>
+class HalfPeak {
+ public:
+  HWY_INLINE HalfPeak() : first_(hn::Zero(Tag())), second_(first_) {}
+  HWY_INLINE void take(const Plain<T>& source, int64_t i) {
+    const auto* x = reinterpret_cast<const int16_t*>(source.x + i);
+    first_ = hn::Max(first_, hn::And(hn::LoadU(Tag(), x), hn::Set(Tag(), int16_t{0x7fff})));
+    second_ = hn::Max(second_, hn::And(hn::LoadU(Tag(), x + 2 * lanes), hn::Set(Tag(), int16_t{0x7fff})));
   }
-  m0 = hn::Max(m0, m1);
-#if HWY_TARGET == HWY_SCALAR
-  return static_cast<uint32_t>(hn::GetLane(m0));
-#else
-  const IntTag di;
-  const auto both = hn::BitCast(di, m0);
-  const auto most = hn::Max(hn::And(both, hn::Set(di, 0xffff)), hn::ShiftRight<16>(both));
-  return static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, most)));
+  HWY_INLINE IntVector lanes_of() const {
+    const IntTag di;
+    const auto both = hn::BitCast(di, hn::Max(first_, second_));
+    return hn::Max(hn::And(both, hn::Set(di, 0xffff)), hn::ShiftRight<16>(both));
+  }
+  HWY_INLINE static uint32_t widened(uint32_t bits) {
+    if (std::is_same_v<T, Bfloat16>) return bits << 16;
+    if (bits >= 0x7c00) return 0x7f800000;
+    if (bits >= 0x0400) return (bits << 13) + (112u << 23);
+    const float tiny = static_cast<float>(bits) * 0x1p-24f;
+    uint32_t result;
+    std::memcpy(&result, &tiny, sizeof(result));
+    return result;
+  }
+
+ private:
+  using Tag = hn::ScalableTag<int16_t>;
+  hn::Vec<Tag> first_, second_;
+};
+template <>
+struct PeakOf<Plain<Bfloat16>> {
+  using Type = HalfPeak<Bfloat16>;
+};
+template <>
+struct PeakOf<Plain<Float16>> {
+  using Type = HalfPeak<Float16>;
+};
 #endif
-}
-
-HWY_INLINE uint32_t largest_of(const Plain<Bfloat16>& source, int64_t begin, int64_t end) {
-  return largest_half(reinterpret_cast<const int16_t*>(source.x + begin), end - begin) << 16;
-}
-HWY_INLINE uint32_t largest_of(const Plain<Float16>& source, int64_t begin, int64_t end) {
-  const uint32_t bits = largest_half(reinterpret_cast<const int16_t*>(source.x + begin), end - begin);
-  if (bits >= 0x7c00) return 0x7f800000;
-  if (bits >= 0x0400) return (bits << 13) + (112u << 23);
-  const float tiny = static_cast<float>(bits) * 0x1p-24f;
-  uint32_t result;
-  std::memcpy(&result, &tiny, sizeof(result));
-  return result;
-}
+template <class Source>
+using Peak = typename PeakOf<Source>::Type;
 
 /// Any block, one value at a time: what the loops below leave out, which is where the largest is zero, not finite, or so
 /// small or large that a scale or its inverse would not be a normal number or codes would decode to infinity. Stores codes
@@ -393,42 +409,69 @@ HWY_NOINLINE float encode_block(const float* x, int64_t count, uint32_t largest,
   return scale;
 }
 
-/// What must be known of a grain's blocks before they are encoded.
+/// What must be known of a grain's blocks before they are encoded, besides their scales.
 struct Blocks {
-  static constexpr size_t room = static_cast<size_t>(ops::grain / quad_size + lanes);
-  HWY_ALIGN uint32_t largest[room];
-  HWY_ALIGN float scale[room];
-  HWY_ALIGN float inverse[room];
+  static constexpr int64_t most = ops::grain / quad_size;
+  HWY_ALIGN int32_t peaks[most * lanes];  ///< a vector for each block
+  HWY_ALIGN uint32_t largest[most];       ///< of it, as f32: at least infinity's bits if one is not finite
+  HWY_ALIGN float inverse[most + lanes];
 };
+static_assert(Blocks::most % 4 == 0);
 
-/// Whole quads, at most a grain.
+/// From peaks to all else.
 template <int bits, class Source>
-HWY_INLINE void measure(const Source& source, int64_t count, int64_t block, Blocks& blocks) {
+HWY_INLINE void finish(int64_t count, Blocks& blocks, float* scales) {
   const FloatTag d;
-  int64_t b = 0;
-  for (int64_t begin = 0; begin < count; begin += block)
-    blocks.largest[b++] = largest_of(source, begin, std::min(begin + block, count));
-  const int64_t end = b;
-  while (b % lanes != 0) blocks.largest[b++] = 0;
-  for (b = 0; b < end; b += lanes) {
-    const auto scale = hn::Div(hn::BitCast(d, hn::Load(WordTag(), blocks.largest + b)), hn::Set(d, float{limit<bits>}));
-    hn::Store(scale, d, blocks.scale + b);
-    hn::Store(hn::Div(hn::Set(d, 1.0f), scale), d, blocks.inverse + b);
+  const IntTag di;
+#if HWY_TARGET == HWY_AVX3
+  for (int64_t b = 0; b < count; b += 4) {  // four at once: lanes within 128 bits, then those
+    const auto peak = [&](int64_t i) HWY_ATTR { return _mm512_load_si512(blocks.peaks + (b + i) * lanes); };
+    const auto pairs = [](__m512i x, __m512i y) HWY_ATTR {
+      return _mm512_max_epi32(_mm512_unpacklo_epi32(x, y), _mm512_unpackhi_epi32(x, y));
+    };
+    const __m512i ab = pairs(peak(0), peak(1)), cd = pairs(peak(2), peak(3));
+    const __m512i all = _mm512_max_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+    const __m512i half = _mm512_max_epi32(all, _mm512_shuffle_i64x2(all, all, 0x4e));
+    const __m512i most = _mm512_max_epi32(half, _mm512_shuffle_i64x2(half, half, 0xb1));
+    _mm_store_si128(reinterpret_cast<__m128i*>(blocks.largest + b), _mm512_castsi512_si128(most));
   }
+#else
+  for (int64_t b = 0; b < count; ++b)
+    blocks.largest[b] = static_cast<uint32_t>(hn::GetLane(hn::MaxOfLanes(di, hn::Load(di, blocks.peaks + b * lanes))));
+#endif
+  for (int64_t b = 0; b < count; ++b) blocks.largest[b] = Peak<Source>::widened(blocks.largest[b]);
+  each_vector(d, count, [&](int64_t b, auto span) HWY_ATTR {
+    const auto largest = hn::BitCast(d, load(WordTag(), blocks.largest + b, span));
+    const auto scale = hn::Div(largest, hn::Set(d, float{limit<bits>}));
+    store(d, scale, scales + b, span);
+    hn::Store(hn::Div(hn::Set(d, 1.0f), scale), d, blocks.inverse + b);
+  });
 }
 
-template <int bits, bool stochastic, class Source>
-HWY_INLINE void encode_measured(const Source& source, int64_t count, int64_t block, Blocks& blocks,
-                                const uint16_t* numbers, uint8_t* codes, uint8_t* scales, float* error) {
+template <class Source>
+HWY_INLINE void measure_block(const Source& source, int64_t begin, int64_t end, int32_t* peaks) {
+  Peak<Source> peak;
+  for (int64_t i = begin; i < end; i += quad_size) peak.take(source, i);
+  hn::Store(peak.lanes_of(), IntTag(), peaks);
+}
+
+/// Whole quads, at most a grain. `ahead`: this is a whole grain and so is the next, whose peaks are measured at the same
+/// time: reading it is bound by the cache that it comes from, encoding by arithmetic.
+template <int bits, bool stochastic, bool ahead, class Source>
+HWY_INLINE void encode_grain(const Source& source, int64_t count, int64_t block, const Blocks& blocks, Blocks& next,
+                             const uint16_t* numbers, uint8_t* codes, float* scales, float* error) {
   const FloatTag d;
   constexpr uint32_t least_plain = bits == 8 ? 0x04000000 : 0x02000000;  // 2^-119 > 127 2^-126, 2^-123 > 7 2^-126
   constexpr uint32_t above_plain = 0x7f000000;                           // 2^127
   int64_t b = 0;
   for (int64_t begin = 0; begin < count; begin += block, ++b) {
     const int64_t end = std::min(begin + block, count);
+    int32_t* peaks = next.peaks + b * lanes;
     if (blocks.largest[b] - least_plain < above_plain - least_plain) [[likely]] {
-      const auto by = hn::Set(d, blocks.inverse[b]), back = hn::Set(d, blocks.scale[b]);
+      const auto by = hn::Set(d, blocks.inverse[b]), back = hn::Set(d, scales[b]);
+      Peak<Source> peak;
       for (int64_t i = begin; i < end; i += quad_size) {
+        if constexpr (ahead) peak.take(source, i + ops::grain);
         const Quad x = source.quad(i);
         const IntQuad q = codes_of<bits, stochastic, Source::split>(x, by, stochastic ? numbers + i : nullptr);
         store_codes<bits, Source::split>(q, codes + i * bits / 8);
@@ -438,44 +481,62 @@ HWY_INLINE void encode_measured(const Source& source, int64_t count, int64_t blo
                             x, q),
                         error + i);
       }
+      if constexpr (ahead) hn::Store(peak.lanes_of(), IntTag(), peaks);
     } else {
       HWY_ALIGN float x[ops::grain];
       widen(source + begin, end - begin, x);
-      blocks.scale[b] = encode_block<bits>(x, end - begin, blocks.largest[b], stochastic ? numbers + begin : nullptr,
-                                           codes + begin * bits / 8, error == nullptr ? nullptr : error + begin);
+      scales[b] = encode_block<bits>(x, end - begin, blocks.largest[b], stochastic ? numbers + begin : nullptr,
+                                     codes + begin * bits / 8, error == nullptr ? nullptr : error + begin);
+      if (ahead) measure_block(source, begin + ops::grain, end + ops::grain, peaks);
     }
   }
-  each_vector(d, b, [&](int64_t i, auto span) HWY_ATTR {
-    store(d, hn::Load(d, blocks.scale + i), reinterpret_cast<float*>(scales) + i, span);
-  });
 }
 
-/// Whole quads. The next grain is measured before this one is encoded, which takes as long as the divisions.
+/// Whole quads.
 template <int bits, bool stochastic, class Source>
 HWY_NOINLINE void encode_quads(Source source, int64_t count, int64_t block, const Noise& noise, int64_t noise_from,
-                               uint8_t* codes, uint8_t* scales, float* error) {
-  Blocks blocks[2];
+                               uint8_t* codes, float* scales, float* error) {
+  Blocks both[2];
   std::conditional_t<stochastic, Numbers, char> numbers;
-  measure<bits>(source, std::min(ops::grain, count), block, blocks[0]);
-  for (int64_t at = 0; at < count; at += ops::grain) {
-    const int64_t here = at / ops::grain % 2, next = at + ops::grain;
-    if (next < count) measure<bits>(source + next, std::min(ops::grain, count - next), block, blocks[1 - here]);
-    const int64_t some = std::min(ops::grain, count - at);
+  const int64_t blocks_a_grain = ops::grain / block;
+  const auto blocks_of = [=](int64_t elements)
+                             HWY_ATTR { return elements == ops::grain ? blocks_a_grain : divide_up(elements, block); };
+  const auto measure = [&](int64_t elements, Blocks& blocks) HWY_ATTR {
+    for (int64_t b = 0, begin = 0; begin < elements; begin += block)
+      measure_block(source, begin, std::min(begin + block, elements), blocks.peaks + b++ * lanes);
+    finish<bits, Source>(blocks_of(elements), blocks, scales);
+  };
+  int64_t left = count, some = std::min(ops::grain, left);
+  measure(some, both[0]);
+  for (int64_t at = 0, turn = 0; left > 0; at += ops::grain, turn = 1 - turn) {
+    Blocks &blocks = both[turn], &next = both[1 - turn];
     const uint16_t* from = nullptr;
     if constexpr (stochastic) {
       numbers.draw(noise, noise_from + at, some);
       from = numbers.from();
     }
-    encode_measured<bits, stochastic>(source + at, some, block, blocks[here], from, codes + at * bits / 8,
-                                      scales + at / block * int64_t{sizeof(float)},
-                                      Source::corrected ? error + at : nullptr);
+    const bool ahead = left >= 2 * ops::grain;
+    if (ahead)
+      encode_grain<bits, stochastic, true>(source, some, block, blocks, next, from, codes, scales, error);
+    else
+      encode_grain<bits, stochastic, false>(source, some, block, blocks, next, from, codes, scales, error);
+    left -= some;
+    some = std::min(ops::grain, left);
+    source = source + ops::grain;
+    codes += ops::grain * bits / 8;
+    scales += blocks_a_grain;
+    if (Source::corrected) error += ops::grain;
+    if (ahead)
+      finish<bits, Source>(blocks_a_grain, next, scales);
+    else if (left > 0)
+      measure(some, next);
   }
 }
 
 /// Blocks smaller than a quad, one value at a time.
 template <int bits>
 HWY_NOINLINE void encode_small_blocks(const float* x, int64_t count, int64_t block, const uint16_t* numbers,
-                                      uint8_t* codes, uint8_t* scales, float* error) {
+                                      uint8_t* codes, float* scales, float* error) {
   for (int64_t begin = 0; begin < count; begin += block) {
     const int64_t some = std::min(block, count - begin);
     uint32_t largest = 0;
@@ -484,9 +545,8 @@ HWY_NOINLINE void encode_small_blocks(const float* x, int64_t count, int64_t blo
       std::memcpy(&bits_of_x, x + begin + i, sizeof(bits_of_x));
       largest = std::max(largest, bits_of_x & 0x7fffffff);
     }
-    const float scale = encode_block<bits>(x + begin, some, largest, numbers == nullptr ? nullptr : numbers + begin,
-                                           codes + begin * bits / 8, error == nullptr ? nullptr : error + begin);
-    std::memcpy(scales + begin / block * int64_t{sizeof(float)}, &scale, sizeof(scale));
+    scales[begin / block] = encode_block<bits>(x + begin, some, largest, numbers == nullptr ? nullptr : numbers + begin,
+                                               codes + begin * bits / 8, error == nullptr ? nullptr : error + begin);
   }
 }
 
@@ -494,7 +554,7 @@ HWY_NOINLINE void encode_small_blocks(const float* x, int64_t count, int64_t blo
 /// room for a grain.
 template <int bits, bool stochastic>
 HWY_NOINLINE void encode_rest(float* x, int64_t count, int64_t block, const Noise& noise, int64_t noise_from,
-                              uint8_t* codes, uint8_t* scales, float* error) {
+                              uint8_t* codes, float* scales, float* error) {
   if (block < quad_size) {
     Numbers numbers;
     if (stochastic) numbers.draw(noise, noise_from, count);
@@ -518,7 +578,7 @@ template <int bits, bool stochastic, class Source>
 HWY_INLINE void encode_codes(const Wire& wire, const Source& source, int64_t count, float* error, uint8_t* out,
                              const Noise& noise) {
   const int64_t block = wire.block, code_bytes = wire.code_bytes(count), used = divide_up(count * bits, 8);
-  uint8_t* scales = out + code_bytes;
+  auto* scales = reinterpret_cast<float*>(out + code_bytes);
   std::memset(out + used, 0, static_cast<size_t>(code_bytes - used));
   // All but an odd end, which begins at a grain.
   const int64_t easy = block < quad_size ? 0 : count % quad_size == 0 ? count : count / ops::grain * ops::grain;
@@ -527,8 +587,7 @@ HWY_INLINE void encode_codes(const Wire& wire, const Source& source, int64_t cou
     const int64_t some = std::min(ops::grain, count - at);
     HWY_ALIGN float x[ops::grain];
     widen(source + at, some, x);
-    encode_rest<bits, stochastic>(x, some, block, noise, at, out + at * bits / 8,
-                                  scales + at / block * int64_t{sizeof(float)},
+    encode_rest<bits, stochastic>(x, some, block, noise, at, out + at * bits / 8, scales + at / block,
                                   error == nullptr ? nullptr : error + at);
   }
 }
@@ -601,10 +660,11 @@ template <class T>
 struct Raw {
   const T* from;
   HWY_INLINE int64_t block(int64_t count) const { return count; }
-  HWY_INLINE void open() {}
-  HWY_INLINE static constexpr bool plain() { return false; }
-  HWY_INLINE Quad quad(int64_t i) const { return load_quad(from + i); }
-  HWY_INLINE Quad part(int64_t i, int64_t count) const {
+  struct Opened {};
+  HWY_INLINE Opened open(int64_t) const { return {}; }
+  HWY_INLINE static constexpr bool plain(int64_t) { return false; }
+  HWY_INLINE Quad quad(int64_t i, Opened) const { return load_quad(from + i); }
+  HWY_INLINE Quad part(int64_t i, int64_t count, Opened) const {
     HWY_ALIGN T some[quad_size] = {};
     std::memcpy(some, from + i, static_cast<size_t>(count) * sizeof(T));
     return load_quad(some);
@@ -616,51 +676,57 @@ struct Coded {
   const uint8_t* codes;
   const uint8_t* scales;
   int64_t elements;  ///< of a block
-  FloatVector scale = hn::Zero(FloatTag());
-  float opened = 0;  ///< the scale
 
-  Coded(const uint8_t* c, const uint8_t* s, int64_t e) : codes(c), scales(s), elements(e) {}
+  using Opened = FloatVector;  ///< the scale
   HWY_INLINE int64_t block(int64_t) const { return elements; }
-  HWY_INLINE void open() {
-    std::memcpy(&opened, scales, sizeof(opened));
-    scales += sizeof(opened);
-    scale = hn::Set(FloatTag(), opened);
-#if HWY_TARGET == HWY_AVX3
-    if constexpr (bits == 4)  // what each code stands for
-      scale.raw = _mm512_mul_ps(scale.raw, _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1));
-#endif
-  }
-  /// No value but zeros is below 2^-126 or a NaN.
-  HWY_INLINE bool plain() const { return opened >= std::numeric_limits<float>::min(); }
-  HWY_INLINE Quad quad(int64_t i) const { return decode(codes + i * bits / 8); }
-  HWY_INLINE Quad part(int64_t i, int64_t count) const {
+  HWY_INLINE Opened open(int64_t b) const { return hn::Set(FloatTag(), scale(b)); }
+  /// Whether no value of the block but zeros is below 2^-126, or a NaN.
+  HWY_INLINE bool plain(int64_t b) const { return scale(b) >= std::numeric_limits<float>::min(); }
+  HWY_INLINE Quad quad(int64_t i, Opened opened) const { return decode(codes + i * bits / 8, opened); }
+  HWY_INLINE Quad part(int64_t i, int64_t count, Opened opened) const {
     HWY_ALIGN uint8_t some[quad_size * bits / 8] = {};
     std::memcpy(some, codes + i * bits / 8, static_cast<size_t>(divide_up(count * bits, 8)));
-    return decode(some);
+    return decode(some, opened);
   }
 
  private:
-  HWY_INLINE Quad decode(const uint8_t* from) const {
+#if HWY_TARGET == HWY_AVX3
+  /// 32 codes as bf16, which holds them exactly, elements i and 16 + i in lane i. Lanes of 128 bits pick the bytes that
+  /// hold their codes, words shift theirs down, and a table of all codes (twice, as a fifth bit is anything) is looked up.
+  HWY_INLINE static __m512i codes_of_32(const uint8_t* from, const HalfPairs& tables) {
+    const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    const __m512i words = _mm512_shuffle_epi8(all, _mm512_load_si512(tables.bytes));
+    return _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, _mm512_load_si512(tables.shifts)),
+                                    _mm512_load_si512(tables.values));
+  }
+#endif
+  HWY_INLINE float scale(int64_t b) const {
+    float result;
+    std::memcpy(&result, scales + b * int64_t{sizeof(float)}, sizeof(result));
+    return result;
+  }
+  HWY_INLINE static Quad decode(const uint8_t* from, FloatVector by) {
     const FloatTag d;
     const IntTag di;
     if constexpr (bits == 8) {
       const hn::Rebind<int8_t, FloatTag> narrow;
-      return four_of([=, this](int k) HWY_ATTR {
+      return four_of([=](int k) HWY_ATTR {
         const auto code = hn::LoadU(narrow, reinterpret_cast<const int8_t*>(from) + k * lanes);
-        return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(di, code)), scale);
+        return hn::Mul(hn::ConvertTo(d, hn::PromoteTo(di, code)), by);
       });
     } else {
 #if HWY_TARGET == HWY_AVX3
-      const __m512i all = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
-      const __m512i shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
-      return four_of([=, this](int k) HWY_ATTR {
-        const int a = 2 * k, b = 2 * k + 1;
-        const __m512i words =
-            _mm512_permutexvar_epi32(_mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b), all);
-        return FloatVector{_mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), scale.raw)};  // lower 4 bits count
-      });
+      const __m512i first = codes_of_32(from, half_pairs), second = codes_of_32(from + 16, half_pairs);
+      const auto low = [&](__m512i pairs) HWY_ATTR {
+        return hn::Mul(FloatVector{_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))}, by);
+      };
+      const auto high = [&](__m512i pairs) HWY_ATTR {
+        const __m512i upper = _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000)));
+        return hn::Mul(FloatVector{_mm512_castsi512_ps(upper)}, by);
+      };
+      return {low(first), high(first), low(second), high(second)};
 #else
-      return four_of([=, this](int k) HWY_ATTR {
+      return four_of([=](int k) HWY_ATTR {
 #if HWY_TARGET == HWY_SCALAR
         const auto top = hn::Set(di, static_cast<int32_t>(uint32_t{from[k / 2]} << (k % 2 == 0 ? 28 : 24)));
 #else
@@ -669,7 +735,7 @@ struct Coded {
         const auto place = hn::Sub(hn::Set(di, 28), hn::ShiftLeft<2>(hn::Iota(di, 0)));
         const auto top = hn::Shl(hn::Set(di, static_cast<int32_t>(word)), place);
 #endif
-        return hn::Mul(hn::ConvertTo(d, hn::ShiftRight<28>(top)), scale);
+        return hn::Mul(hn::ConvertTo(d, hn::ShiftRight<28>(top)), by);
       });
 #endif
     }
@@ -681,9 +747,17 @@ HWY_INLINE Quad sum(const Quad& x, const Quad& y) {
   return map([](FloatVector a, FloatVector b) HWY_ATTR { return hn::Add(a, b); }, x, y);
 }
 
-/// to[i] = the sum of one or two sources, from `begin` to `end`.
+/// A reader within a block.
+template <class Reader>
+struct Within {
+  const Reader& reader;
+  typename Reader::Opened opened;
+  HWY_INLINE Quad quad(int64_t i) const { return reader.quad(i, opened); }
+  HWY_INLINE Quad part(int64_t i, int64_t count) const { return reader.part(i, count, opened); }
+};
+
 template <bool plain, class T, class... Readers>
-HWY_INLINE void combine_block(int64_t begin, int64_t end, T* to, const Readers&... from) {
+HWY_INLINE void combine_block(int64_t begin, int64_t end, T* to, Within<Readers>... from) {
   int64_t i = begin;
   for (; i + quad_size <= end; i += quad_size) store_quad<plain>(sum(from.quad(i)...), to + i);
   if (i < end) {
@@ -695,18 +769,18 @@ HWY_INLINE void combine_block(int64_t begin, int64_t end, T* to, const Readers&.
 
 /// to[i] = the sum of one or two sources. `to` may be the memory of either.
 template <class T, class... Readers>
-HWY_INLINE void combine(int64_t count, T* to, Readers... from) {
+HWY_INLINE void combine(int64_t count, T* to, const Readers&... from) {
   const int64_t block = std::min({from.block(count)...});
-  for (int64_t at = 0; at < count; at += block) {
-    (from.open(), ...);
+  int64_t b = 0;
+  for (int64_t at = 0; at < count; at += block, ++b) {
     const int64_t end = std::min(at + block, count);
     if constexpr (std::is_same_v<T, Bfloat16> && sizeof...(Readers) == 1) {  // sums may cancel
-      if ((from.plain() && ...)) {
-        combine_block<true>(at, end, to, from...);
+      if ((from.plain(b) && ...)) {
+        combine_block<true>(at, end, to, Within<Readers>{from, from.open(b)}...);
         continue;
       }
     }
-    combine_block<false>(at, end, to, from...);
+    combine_block<false>(at, end, to, Within<Readers>{from, from.open(b)}...);
   }
 }
 
@@ -718,9 +792,9 @@ HWY_INLINE void with_reader(const Wire& wire, const void* in, int64_t at, int64_
   if (wire.kind == WireKind::raw)
     with_storage(wire.dtype, [&](auto t) HWY_ATTR { f(Raw<decltype(t)>{static_cast<const decltype(t)*>(in) + at}); });
   else if (wire.kind == WireKind::int8)
-    f(Coded<8>(bytes + at, scales + at / wire.block * int64_t{sizeof(float)}, wire.block));
+    f(Coded<8>{bytes + at, scales + at / wire.block * int64_t{sizeof(float)}, wire.block});
   else
-    f(Coded<4>(bytes + at / 2, scales + at / wire.block * int64_t{sizeof(float)}, wire.block));
+    f(Coded<4>{bytes + at / 2, scales + at / wire.block * int64_t{sizeof(float)}, wire.block});
 }
 
 void decode(const Wire& wire, const void* in, int64_t count, DType dtype, void* y) {
@@ -842,7 +916,7 @@ struct ChunkSum {
   }
   template <int bits>
   static Coded<bits> moved(const Coded<bits>& reader, int64_t bytes) {
-    return Coded<bits>(reader.codes + bytes, reader.scales + bytes, reader.elements);
+    return {reader.codes + bytes, reader.scales + bytes, reader.elements};
   }
 };
 
@@ -852,8 +926,12 @@ void reduce(const Reduction& r) {
   // Straight into the result, unless that would spoil a source that is still to be read.
   const bool direct = r.y_dtype == DType::f32 && !r.accumulate &&
                       (r.own < 0 || pointer<const void>(r.sources[static_cast<size_t>(r.own)]) != r.y || r.own < 2);
-  for (int64_t at = 0; at < r.count; at += ops::grain) {
-    const ChunkSum sum{r, at, std::min(ops::grain, r.count - at)};
+  // In chunks where sums wait in memory for others.
+  const bool waiting = !(direct && top == 0 && r.sources.size() <= 2) &&
+                       !(r.accumulate && r.sources.size() == 1 && r.y_dtype == DType::f32);
+  const int64_t step = waiting ? ops::grain : r.count;
+  for (int64_t at = 0; at < r.count; at += step) {
+    const ChunkSum sum{r, at, std::min(step, r.count - at)};
     with_storage(r.y_dtype, [&](auto t) HWY_ATTR {
       using T = decltype(t);
       T* to = static_cast<T*>(r.y) + at;
