@@ -38,5 +38,18 @@ TEST(Bench, KernelsAreHeldAgainstTheStreamRate) {
   EXPECT_EQ(run_program(STRATA_PROGRAM, {"bench", "kernels", "--dtype", "fp8"}).code, 2);
 }
 
+TEST(Bench, WiresAreHeldAgainstMemcpy) {
+  const Outcome outcome =
+      run_program(STRATA_PROGRAM, {"bench", "wires", "--only", "decode", "--rounds", "1", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json wires = Json::parse(outcome.out).at("wires");
+  EXPECT_EQ(wires.size(), 10u);  // two sizes of bf16, int8 and int4 from fp32, int8 and int4 from bf16
+  for (const Json& wire : wires) {
+    EXPECT_EQ(wire.at("operation"), "decode");
+    EXPECT_GT(wire.at("ratio").get<double>(), 0);
+  }
+  EXPECT_EQ(run_program(STRATA_PROGRAM, {"bench", "wires", "--rounds", "0"}).code, 2);
+}
+
 }  // namespace
 }  // namespace strata::cli

@@ -35,25 +35,31 @@ struct LowerHalves {
 };
 inline constexpr LowerHalves lower_halves{};
 
-/// How 32 4-bit codes become bf16, elements i and 16 + i in the lower and upper half of lane i.
-struct HalfPairs {
+/// Where 32 4-bit codes go, a 16-bit word each: in order, or elements i and 16 + i in the lower and upper half of lane i.
+struct Nibbles {
   alignas(64) uint8_t bytes[64];    ///< which byte of 16 goes where, for each 128 bits apart
   alignas(64) uint16_t shifts[32];  ///< what brings a word's code down
-  alignas(64) uint16_t values[32];  ///< codes 0 .. 7, -8 .. -1 as bf16, twice
-  constexpr HalfPairs() : bytes(), shifts(), values() {
-    for (size_t lane = 0; lane < 16; ++lane)
-      for (size_t half = 0; half < 2; ++half) {
-        const size_t element = lane + 16 * half, word = 2 * lane + half;
-        bytes[2 * word] = static_cast<uint8_t>(element / 4 * 2);
-        bytes[2 * word + 1] = static_cast<uint8_t>(element / 4 * 2 + 1);
-        shifts[word] = static_cast<uint16_t>(element % 4 * 4);
-      }
-    for (int i = 0; i < 32; ++i) {
-      const int code = i % 16 < 8 ? i % 16 : i % 16 - 16;
-      values[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(code)) >> 16);
+  explicit constexpr Nibbles(bool halves) : bytes(), shifts() {
+    for (size_t word = 0; word < 32; ++word) {
+      const size_t element = halves ? word / 2 + word % 2 * 16 : word;
+      bytes[2 * word] = static_cast<uint8_t>(element / 4 * 2);
+      bytes[2 * word + 1] = static_cast<uint8_t>(element / 4 * 2 + 1);
+      shifts[word] = static_cast<uint16_t>(element % 4 * 4);
     }
   }
 };
-inline constexpr HalfPairs half_pairs{};
+inline constexpr Nibbles in_order(false), in_halves(true);
+
+/// What 4-bit codes stand for, 0 .. 7, -8 .. -1, as bf16, twice.
+struct CodeValues {
+  alignas(64) uint16_t of[32];
+  constexpr CodeValues() : of() {
+    for (int i = 0; i < 32; ++i) {
+      const int code = i % 16 < 8 ? i % 16 : i % 16 - 16;
+      of[i] = static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(code)) >> 16);
+    }
+  }
+};
+inline constexpr CodeValues code_values{};
 
 }  // namespace strata::device::cpu

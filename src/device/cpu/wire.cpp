@@ -455,8 +455,11 @@ HWY_INLINE void measure_block(const Source& source, int64_t begin, int64_t end, 
   hn::Store(peak.lanes_of(), IntTag(), peaks);
 }
 
-/// Whole quads, at most a grain. `ahead`: this is a whole grain and so is the next, whose peaks are measured at the same
-/// time: reading it is bound by the cache that it comes from, encoding by arithmetic.
+/// How many grains ahead blocks are measured. Reading them is bound by the cache that they come from and encoding by
+/// arithmetic, so the two go together; and while one grain lies between, no one waits for the divisions.
+constexpr int64_t distance = 2;
+
+/// Whole quads, at most a grain. `ahead`: this grain is whole and so is the one `distance` on, whose peaks are measured.
 template <int bits, bool stochastic, bool ahead, class Source>
 HWY_INLINE void encode_grain(const Source& source, int64_t count, int64_t block, const Blocks& blocks, Blocks& next,
                              const uint16_t* numbers, uint8_t* codes, float* scales, float* error) {
@@ -471,7 +474,7 @@ HWY_INLINE void encode_grain(const Source& source, int64_t count, int64_t block,
       const auto by = hn::Set(d, blocks.inverse[b]), back = hn::Set(d, scales[b]);
       Peak<Source> peak;
       for (int64_t i = begin; i < end; i += quad_size) {
-        if constexpr (ahead) peak.take(source, i + ops::grain);
+        if constexpr (ahead) peak.take(source, i + distance * ops::grain);
         const Quad x = source.quad(i);
         const IntQuad q = codes_of<bits, stochastic, Source::split>(x, by, stochastic ? numbers + i : nullptr);
         store_codes<bits, Source::split>(q, codes + i * bits / 8);
@@ -487,7 +490,7 @@ HWY_INLINE void encode_grain(const Source& source, int64_t count, int64_t block,
       widen(source + begin, end - begin, x);
       scales[b] = encode_block<bits>(x, end - begin, blocks.largest[b], stochastic ? numbers + begin : nullptr,
                                      codes + begin * bits / 8, error == nullptr ? nullptr : error + begin);
-      if (ahead) measure_block(source, begin + ops::grain, end + ops::grain, peaks);
+      if (ahead) measure_block(source, begin + distance * ops::grain, end + distance * ops::grain, peaks);
     }
   }
 }
@@ -496,40 +499,39 @@ HWY_INLINE void encode_grain(const Source& source, int64_t count, int64_t block,
 template <int bits, bool stochastic, class Source>
 HWY_NOINLINE void encode_quads(Source source, int64_t count, int64_t block, const Noise& noise, int64_t noise_from,
                                uint8_t* codes, float* scales, float* error) {
-  Blocks both[2];
+  Blocks ring[distance + 1];
   std::conditional_t<stochastic, Numbers, char> numbers;
   const int64_t blocks_a_grain = ops::grain / block;
-  const auto blocks_of = [=](int64_t elements)
-                             HWY_ATTR { return elements == ops::grain ? blocks_a_grain : divide_up(elements, block); };
-  const auto measure = [&](int64_t elements, Blocks& blocks) HWY_ATTR {
-    for (int64_t b = 0, begin = 0; begin < elements; begin += block)
-      measure_block(source, begin, std::min(begin + block, elements), blocks.peaks + b++ * lanes);
-    finish<bits, Source>(blocks_of(elements), blocks, scales);
+  // The grain `from` elements on.
+  const auto measure = [&](int64_t from, int64_t elements, Blocks& blocks) HWY_ATTR {
+    int64_t b = 0;
+    for (int64_t begin = 0; begin < elements; begin += block)
+      measure_block(source, from + begin, from + std::min(begin + block, elements), blocks.peaks + b++ * lanes);
+    finish<bits, Source>(b, blocks, scales + from / ops::grain * blocks_a_grain);
   };
-  int64_t left = count, some = std::min(ops::grain, left);
-  measure(some, both[0]);
-  for (int64_t at = 0, turn = 0; left > 0; at += ops::grain, turn = 1 - turn) {
-    Blocks &blocks = both[turn], &next = both[1 - turn];
+  for (int64_t g = 0; g < distance && g * ops::grain < count; ++g)
+    measure(g * ops::grain, std::min(ops::grain, count - g * ops::grain), ring[g]);
+  int64_t turn = 0;
+  for (int64_t left = count; left > 0; left -= ops::grain) {
+    Blocks &blocks = ring[turn], &other = ring[(turn + distance) % (distance + 1)];
+    turn = (turn + 1) % (distance + 1);
+    const int64_t some = std::min(ops::grain, left), beyond = left - distance * ops::grain;
     const uint16_t* from = nullptr;
     if constexpr (stochastic) {
-      numbers.draw(noise, noise_from + at, some);
+      numbers.draw(noise, noise_from + count - left, some);
       from = numbers.from();
     }
-    const bool ahead = left >= 2 * ops::grain;
-    if (ahead)
-      encode_grain<bits, stochastic, true>(source, some, block, blocks, next, from, codes, scales, error);
-    else
-      encode_grain<bits, stochastic, false>(source, some, block, blocks, next, from, codes, scales, error);
-    left -= some;
-    some = std::min(ops::grain, left);
+    if (beyond >= ops::grain) {
+      encode_grain<bits, stochastic, true>(source, some, block, blocks, other, from, codes, scales, error);
+      finish<bits, Source>(blocks_a_grain, other, scales + distance * blocks_a_grain);
+    } else {
+      encode_grain<bits, stochastic, false>(source, some, block, blocks, other, from, codes, scales, error);
+      if (beyond > 0) measure(distance * ops::grain, beyond, other);
+    }
     source = source + ops::grain;
     codes += ops::grain * bits / 8;
     scales += blocks_a_grain;
     if (Source::corrected) error += ops::grain;
-    if (ahead)
-      finish<bits, Source>(blocks_a_grain, next, scales);
-    else if (left > 0)
-      measure(some, next);
   }
 }
 
@@ -683,6 +685,31 @@ struct Coded {
   /// Whether no value of the block but zeros is below 2^-126, or a NaN.
   HWY_INLINE bool plain(int64_t b) const { return scale(b) >= std::numeric_limits<float>::min(); }
   HWY_INLINE Quad quad(int64_t i, Opened opened) const { return decode(codes + i * bits / 8, opened); }
+#if HWY_TARGET == HWY_AVX3
+  /// 4-bit codes to bf16: all sixteen values are worked out once.
+  HWY_INLINE void decode_block(int64_t b, int64_t begin, int64_t end, Bfloat16* to) const {
+    const FloatVector codes_in_order{_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1)};
+    const FloatVector all = hn::Mul(codes_in_order, open(b));
+    __m512i table;
+    if (has_native_bfloat16 && plain(b)) {
+      table = native_bfloat16({all, all});
+    } else {
+      HWY_ALIGN Bfloat16 values[32];
+      store(FloatTag(), all, values, Whole{});
+      store(FloatTag(), all, values + 16, Whole{});
+      table = _mm512_load_si512(values);
+    }
+    int64_t i = begin;
+    for (; i + 32 <= end; i += 32) _mm512_storeu_si512(to + i, look_up_32(codes + i / 2, in_order, table));
+    if (i < end) {
+      HWY_ALIGN uint8_t some[16] = {};
+      HWY_ALIGN Bfloat16 decoded[32];
+      std::memcpy(some, codes + i / 2, static_cast<size_t>(divide_up(end - i, 2)));
+      _mm512_store_si512(decoded, look_up_32(some, in_order, table));
+      std::memcpy(to + i, decoded, static_cast<size_t>(end - i) * sizeof(Bfloat16));
+    }
+  }
+#endif
   HWY_INLINE Quad part(int64_t i, int64_t count, Opened opened) const {
     HWY_ALIGN uint8_t some[quad_size * bits / 8] = {};
     std::memcpy(some, codes + i * bits / 8, static_cast<size_t>(divide_up(count * bits, 8)));
@@ -691,13 +718,12 @@ struct Coded {
 
  private:
 #if HWY_TARGET == HWY_AVX3
-  /// 32 codes as bf16, which holds them exactly, elements i and 16 + i in lane i. Lanes of 128 bits pick the bytes that
-  /// hold their codes, words shift theirs down, and a table of all codes (twice, as a fifth bit is anything) is looked up.
-  HWY_INLINE static __m512i codes_of_32(const uint8_t* from, const HalfPairs& tables) {
+  /// Values of 32 codes in 16 bits each. Lanes of 128 bits pick the bytes that hold their codes, words shift theirs down,
+  /// and a table of the sixteen values (twice, as a fifth bit is anything) is looked up.
+  HWY_INLINE static __m512i look_up_32(const uint8_t* from, const Nibbles& places, __m512i table) {
     const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
-    const __m512i words = _mm512_shuffle_epi8(all, _mm512_load_si512(tables.bytes));
-    return _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, _mm512_load_si512(tables.shifts)),
-                                    _mm512_load_si512(tables.values));
+    const __m512i words = _mm512_shuffle_epi8(all, _mm512_load_si512(places.bytes));
+    return _mm512_permutexvar_epi16(_mm512_srlv_epi16(words, _mm512_load_si512(places.shifts)), table);
   }
 #endif
   HWY_INLINE float scale(int64_t b) const {
@@ -716,7 +742,9 @@ struct Coded {
       });
     } else {
 #if HWY_TARGET == HWY_AVX3
-      const __m512i first = codes_of_32(from, half_pairs), second = codes_of_32(from + 16, half_pairs);
+      // As bf16, which holds a code exactly: elements i and 16 + i in lane i.
+      const __m512i table = _mm512_load_si512(code_values.of);
+      const __m512i first = look_up_32(from, in_halves, table), second = look_up_32(from + 16, in_halves, table);
       const auto low = [&](__m512i pairs) HWY_ATTR {
         return hn::Mul(FloatVector{_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16))}, by);
       };
@@ -774,6 +802,13 @@ HWY_INLINE void combine(int64_t count, T* to, const Readers&... from) {
   int64_t b = 0;
   for (int64_t at = 0; at < count; at += block, ++b) {
     const int64_t end = std::min(at + block, count);
+#if HWY_TARGET == HWY_AVX3
+    if constexpr (std::is_same_v<T, Bfloat16> && (std::is_same_v<Readers, Coded<4>> && ...) &&
+                  sizeof...(Readers) == 1) {
+      (from.decode_block(b, at, end, to), ...);
+      continue;
+    }
+#endif
     if constexpr (std::is_same_v<T, Bfloat16> && sizeof...(Readers) == 1) {  // sums may cancel
       if ((from.plain(b) && ...)) {
         combine_block<true>(at, end, to, Within<Readers>{from, from.open(b)}...);
