@@ -225,6 +225,14 @@ Floats mixture(int64_t n, unsigned seed) {
       if (kind == 4) x[i] = static_cast<float>(static_cast<int>(generator() % 255) - 127) / 2;  // many ties
     }
   }
+  // In long vectors, whole blocks of what is rare.
+  for (size_t i = 2100; n > 6000 && i < 2400; ++i) x[i] = 0;
+  for (size_t i = 2500; n > 6000 && i < 2700; ++i) x[i] *= 1e-38f;
+  if (n > 6000) {
+    x[4500] = nan;
+    x[4700] = -infinity;
+    x[8191] = largest;
+  }
   return x;
 }
 
@@ -278,8 +286,8 @@ TEST_P(WireTest, EncodesAndDecodesAsWritten) {
   unsigned seed = 0;
   for (const Wire& wire : all_wires()) {
     const int64_t block = std::max(wire.block, 1);
-    for (const int64_t n :
-         {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, block - 1, block, block + 1, int64_t{2048}, int64_t{5000}})
+    for (const int64_t n : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{3}, block - 1, block, block + 1, int64_t{2048},
+                            int64_t{5000}, int64_t{9001}})
       for (const DType from : float_types)
         ASSERT_NO_FATAL_FAILURE(check(wire, mixture(n, ++seed), from, {.key = 7, .first = int64_t{seed} * 13}));
   }
@@ -454,7 +462,7 @@ TEST_P(WireTest, FeedbackKeepsWhatIsLost) {
        {raw(DType::f32), raw(DType::bf16), raw(DType::f16), raw(DType::bf16, true), raw(DType::f16, true), int8(64),
         int8(512), int8(32), int4(64), int4(2048), int8(64, true), int4(128, true)})
     for (const DType from : float_types)
-      for (const int64_t n : {1, 63, 64, 500, 2048, 5000}) {
+      for (const int64_t n : {1, 63, 64, 500, 2048, 5000, 8192, 10304}) {
         const std::string what = text(wire, from, n);
         Floats x = rounded(mixture(n, ++seed), from), error = random_floats(n, ++seed, 0.001f);
         if (n == 500) x[130] = nan;
