@@ -1,4 +1,5 @@
-// strata bench kernels: each memory-bound kernel against plain loads and stores of the same buffers, in turn.
+// strata bench kernels: each memory-bound kernel against plain loads and stores of the same buffers, in turn, and against
+// itself on operands that stay in cache, times the threads.
 
 #include "cli/bench_kernels.h"
 
@@ -36,10 +37,25 @@ struct Arguments {
   bool json = false;
 };
 
-// GPT-2 124M, 4 sequences of 256; its largest unit's share of AdamW.
-constexpr int64_t batch = 4, sequence = 256, rows = batch * sequence, hidden = 768, wide = 4 * hidden, vocab = 50257,
-                  columns = 50304, heads = 12, head_dim = hidden / heads, parameters = 3464 * ops::grain;
+// GPT-2 124M.
+constexpr int64_t hidden = 768, wide = 4 * hidden, vocab = 50257, columns = 50304, heads = 12,
+                  head_dim = hidden / heads;
 constexpr int64_t footprint = int64_t{256} << 20;  ///< far more than caches hold
+constexpr int64_t in_cache = int64_t{384} << 10;   ///< at most what a core's second cache holds for long
+
+/// What widths and vocabulary leave open.
+struct Extent {
+  int64_t batch = 4, sequence = 256;
+  int64_t parameters = 3464 * ops::grain;  ///< of the largest unit
+  int64_t table = columns;                 ///< rows of the embedding
+  int64_t rows() const { return batch * sequence; }
+
+  /// The same work on fewer rows, and on a table and parameters as much smaller.
+  Extent of_rows(int64_t count) const {
+    return {1, count, std::max<int64_t>(1, parameters / ops::grain * count / rows()) * ops::grain,
+            std::max<int64_t>(1, table * count / rows())};
+  }
+};
 
 /// What an operand begins with, so that no kernel meets numbers that it would not meet in training.
 struct Contents {
@@ -85,8 +101,9 @@ Trial trial(Kind kind, std::string shape, ops::Attributes attributes = {}) {
 
 std::string shape_of(int64_t count, int64_t width) { return fmt::format("{} x {}", count, width); }
 
-std::vector<Trial> trials(DType t) {
+std::vector<Trial> trials(DType t, const Extent& extent) {
   const DType f32 = DType::f32;
+  const int64_t batch = extent.batch, sequence = extent.sequence, rows = extent.rows(), parameters = extent.parameters;
   const ops::Shape narrow = {rows, hidden}, broad = {rows, wide}, each = {rows}, one_row = {hidden};
   const std::string at_narrow = shape_of(rows, hidden), at_broad = shape_of(rows, wide);
   std::vector<Trial> all;
@@ -159,17 +176,17 @@ std::vector<Trial> trials(DType t) {
   }
   {
     Trial e = trial(Kind::embedding, at_narrow, ops::EmbeddingAttributes{sequence});
-    e.in(DType::i32, each, {Contents::ids, static_cast<double>(vocab)});
-    e.in(t, {columns, hidden});
+    e.in(DType::i32, each, {Contents::ids, static_cast<double>(std::min(vocab, extent.table))});
+    e.in(t, {extent.table, hidden});
     e.in(t, {sequence, hidden});
     e.out(t, narrow);
     e.table = e.op.in[1];
     e.table_bytes = rows * hidden * size_of(t);
     next(e);
-    Trial b = trial(Kind::embedding_backward, shape_of(columns, hidden), ops::EmbeddingAttributes{sequence});
+    Trial b = trial(Kind::embedding_backward, shape_of(extent.table, hidden), ops::EmbeddingAttributes{sequence});
     b.in(t, narrow);
-    b.in(DType::i32, each, {Contents::ids, static_cast<double>(vocab)});
-    b.out(f32, {columns, hidden});
+    b.in(DType::i32, each, {Contents::ids, static_cast<double>(std::min(vocab, extent.table))});
+    b.out(f32, {extent.table, hidden});
     b.out(f32, {sequence, hidden});
     next(b);
   }
@@ -254,8 +271,78 @@ void fill(device::Device& device, Address at, const ops::Tensor& tensor, const C
     device.upload(at + offset, bytes.data(), std::min(tensor.bytes() - offset, static_cast<int64_t>(bytes.size())));
 }
 
+/// Sets of a trial's operands in a device's memory, one behind the other; a shared table in front of them.
+class Sets {
+ public:
+  Sets(device::Device& device, Trial& t, int64_t least_bytes) {
+    if (const int64_t workspace = device.workspace_bytes(t.op, t.tensors); workspace > 0 && t.op.workspace < 0)
+      t.op.workspace = t.add(DType::u8, {workspace}, {Contents::same, 0});
+    for (size_t i = 0; i < t.tensors.size(); ++i) {
+      offsets_.push_back(set_bytes_);
+      if (static_cast<int>(i) != t.table) set_bytes_ += round_up(t.tensors[i].bytes(), 4096);
+    }
+    table_ = t.table;
+    front_ = t.table < 0 ? 0 : round_up(t.tensors[static_cast<size_t>(t.table)].bytes(), 4096);
+    count_ = std::max<int64_t>(1, divide_up(least_bytes, set_bytes_));
+    memory_ = device.allocate(front_ + count_ * set_bytes_);
+  }
+
+  int64_t count() const { return count_; }
+
+  Address address(int64_t set, int tensor) const {
+    if (tensor == table_) return memory_.address();
+    return memory_.address() + (front_ + set * set_bytes_ + offsets_[static_cast<size_t>(tensor)]);
+  }
+
+  void fill(device::Device& device, const Trial& t) const {
+    for (int64_t set = 0; set < count_; ++set)
+      for (int i = 0; i < static_cast<int>(t.tensors.size()); ++i)
+        if (i != t.table || set == 0)
+          cli::fill(device, address(set, i), t.tensors[static_cast<size_t>(i)], t.contents[static_cast<size_t>(i)],
+                    static_cast<uint64_t>(1000 * set + i));
+  }
+
+  /// What a launch takes.
+  std::vector<Address> operands(const Trial& t, int64_t set) const {
+    std::vector<Address> all;
+    for (int i : t.op.in) all.push_back(address(set, i));
+    for (int i : t.op.out) all.push_back(address(set, i));
+    if (t.op.workspace >= 0) all.push_back(address(set, t.op.workspace));
+    return all;
+  }
+
+ private:
+  std::vector<int64_t> offsets_;
+  int64_t set_bytes_ = 0, front_ = 0, count_ = 0;
+  int table_ = -1;
+  device::Memory memory_;
+};
+
+/// f(tensor, use, bytes) for everything that a run must move.
+template <typename F>
+void each_moved(const Trial& t, const F& f) {
+  const auto bytes = [&](int tensor) {
+    return tensor == t.table ? t.table_bytes : t.tensors[static_cast<size_t>(tensor)].bytes();
+  };
+  for (int i : t.op.in)
+    if (std::find(t.op.out.begin(), t.op.out.end(), i) == t.op.out.end()) f(i, Stream::read, bytes(i));
+  for (size_t i = 0; i < t.op.out.size(); ++i) {
+    const bool in_place = std::find(t.op.in.begin(), t.op.in.end(), t.op.out[i]) != t.op.in.end();
+    const size_t states = t.op.kind == Kind::adamw && t.op.as<ops::AdamWAttributes>().block > 0 ? 5 : 3;
+    const bool state = t.op.kind == Kind::adamw && i < states;
+    f(t.op.out[i], in_place || state ? Stream::update : Stream::write, bytes(t.op.out[i]));
+  }
+}
+
+/// Bytes that a run must move; what is updated counts twice.
+double moved_bytes(const Trial& t) {
+  int64_t sum = 0;
+  each_moved(t, [&](int, Stream::Use use, int64_t bytes) { sum += bytes * (use == Stream::update ? 2 : 1); });
+  return static_cast<double>(sum);
+}
+
 struct Result {
-  double bytes = 0, seconds = 0, stream_seconds = 0;
+  double seconds = 0, stream_seconds = 0;  ///< of one run
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -265,58 +352,22 @@ double seconds_of(const std::function<void()>& work) {
 }
 
 Result time(device::Device& device, Trial& t, int threads, int rounds) {
-  if (const int64_t workspace = device.workspace_bytes(t.op, t.tensors); workspace > 0)
-    t.op.workspace = t.add(DType::u8, {workspace}, {Contents::same, 0});
-  // Sets of operands lie one behind the other; a shared table in front of them.
-  std::vector<int64_t> offsets;
-  int64_t set_bytes = 0;
-  for (size_t i = 0; i < t.tensors.size(); ++i) {
-    offsets.push_back(set_bytes);
-    if (static_cast<int>(i) != t.table) set_bytes += round_up(t.tensors[i].bytes(), 4096);
-  }
-  const int64_t front = t.table < 0 ? 0 : round_up(t.tensors[static_cast<size_t>(t.table)].bytes(), 4096);
-  const int64_t sets = std::max<int64_t>(2, divide_up(footprint, set_bytes));
-  const device::Memory memory = device.allocate(front + sets * set_bytes);
-  const auto address = [&](int64_t set, int tensor) {
-    if (tensor == t.table) return memory.address();
-    return memory.address() + (front + set * set_bytes + offsets[static_cast<size_t>(tensor)]);
-  };
-  for (int64_t set = 0; set < sets; ++set)
-    for (int i = 0; i < static_cast<int>(t.tensors.size()); ++i)
-      if (i != t.table || set == 0)
-        fill(device, address(set, i), t.tensors[static_cast<size_t>(i)], t.contents[static_cast<size_t>(i)],
-             static_cast<uint64_t>(1000 * set + i));
-
-  std::vector<std::vector<Address>> operands(static_cast<size_t>(sets)), moved(operands.size());
+  const Sets sets(device, t, footprint);
+  sets.fill(device, t);
+  std::vector<std::vector<Address>> operands, moved(static_cast<size_t>(sets.count()));
   std::vector<Stream> streams;
-  Result result;
-  for (int64_t set = 0; set < sets; ++set) {
-    auto& all = operands[static_cast<size_t>(set)];
-    for (int i : t.op.in) all.push_back(address(set, i));
-    for (int i : t.op.out) all.push_back(address(set, i));
-    if (t.op.workspace >= 0) all.push_back(address(set, t.op.workspace));
-    const auto stream = [&](int tensor, Stream::Use use) {
-      int64_t bytes = t.tensors[static_cast<size_t>(tensor)].bytes();
-      Address at = address(set, tensor);
-      if (tensor == t.table) {
-        at = at + round_up(set * t.table_bytes % (bytes - t.table_bytes), 64);
-        bytes = t.table_bytes;
-      }
+  for (int64_t set = 0; set < sets.count(); ++set) {
+    operands.push_back(sets.operands(t, set));
+    each_moved(t, [&](int tensor, Stream::Use use, int64_t bytes) {
+      Address at = sets.address(set, tensor);
+      if (tensor == t.table)
+        at = at + round_up(set * bytes % (t.tensors[static_cast<size_t>(tensor)].bytes() - bytes), 64);
       moved[static_cast<size_t>(set)].push_back(at);
-      if (set > 0) return;
-      streams.push_back({bytes, use});
-      result.bytes += static_cast<double>(bytes) * (use == Stream::update ? 2 : 1);
-    };
-    for (int i : t.op.in)
-      if (std::find(t.op.out.begin(), t.op.out.end(), i) == t.op.out.end()) stream(i, Stream::read);
-    for (size_t i = 0; i < t.op.out.size(); ++i) {
-      const bool in_place = std::find(t.op.in.begin(), t.op.in.end(), t.op.out[i]) != t.op.in.end();
-      const size_t states = t.op.kind == Kind::adamw && t.op.as<ops::AdamWAttributes>().block > 0 ? 5 : 3;
-      const bool state = t.op.kind == Kind::adamw && i < states;
-      stream(t.op.out[i], in_place || state ? Stream::update : Stream::write);
-    }
+      if (set == 0) streams.push_back({bytes, use});
+    });
   }
   const auto kernel = device.prepare(t.op, t.tensors), yardstick = device::make_stream(threads, streams);
+  Result result;
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     const double mine = seconds_of([&] {
       for (const auto& set : operands) device.launch(*kernel, set, {});
@@ -326,7 +377,7 @@ Result time(device::Device& device, Trial& t, int threads, int rounds) {
     });
     if (round == 0) continue;
     const auto best = [&](double& so_far, double seconds) {
-      seconds /= static_cast<double>(sets);
+      seconds /= static_cast<double>(sets.count());
       if (round == 1 || seconds < so_far) so_far = seconds;
     };
     best(result.seconds, mine);
@@ -335,35 +386,71 @@ Result time(device::Device& device, Trial& t, int threads, int rounds) {
   return result;
 }
 
+/// Bytes a second of the `index`-th trial by one thread on fewer rows, as many as stay in cache.
+double rate_in_cache(device::Device& one_thread, DType dtype, size_t index, int rounds) {
+  const Extent whole;
+  Trial t;
+  for (int64_t rows = whole.rows() / 2; rows >= 1; rows /= 2) {
+    t = trials(dtype, whole.of_rows(rows))[index];
+    int64_t bytes = 0;
+    each_moved(t, [&](int, Stream::Use, int64_t operand) { bytes += operand; });
+    if (bytes <= in_cache) break;
+  }
+  const Sets sets(one_thread, t, 0);
+  const auto kernel = one_thread.prepare(t.op, t.tensors);
+  const auto operands = sets.operands(t, 0);
+  constexpr int runs = 30;
+  double best = 0;
+  for (int round = 0; round <= rounds; ++round) {
+    sets.fill(one_thread, t);  // or what is in place would drift to numbers of another kind
+    one_thread.launch(*kernel, operands, {});
+    const double seconds = seconds_of([&] {
+      for (int i = 0; i < runs; ++i) one_thread.launch(*kernel, operands, {});
+    });
+    best = std::max(best, runs * moved_bytes(t) / seconds);
+  }
+  return best;
+}
+
 void bench_kernels(const Arguments& arguments) {
   device::prepare_threads(arguments.threads, 1, program_arguments());
-  const auto device = device::make_cpu(arguments.threads);
+  const auto device = device::make_cpu(arguments.threads), one_thread = device::make_cpu(1);
+  const Extent extent;
   Json kernels = Json::array();
   if (!arguments.json) {
-    print_line(fmt::format("GPT-2 124M at {} x {}, {}; best of {} rounds over {} of buffers", batch, sequence,
-                           device->description(), arguments.rounds, human_bytes(footprint)));
-    print_line(fmt::format("  {:<23} {:<5} {:<18} {:>8} {:>8} {:>7} {:>7} {:>6}", "kernel", "type", "shape", "MB", "ms",
-                           "GB/s", "stream", "ratio"));
+    print_line(fmt::format("GPT-2 124M at {} x {}, {}; best of {} rounds over {} of buffers", extent.batch,
+                           extent.sequence, device->description(), arguments.rounds, human_bytes(footprint)));
+    print_line(fmt::format("  {:<23} {:<5} {:<18} {:>8} {:>8} {:>7} {:>7} {:>6} {:>7}  {}", "kernel", "type", "shape",
+                           "MB", "ms", "GB/s", "stream", "ratio", "cached", "bound by"));
   }
   for (const std::string& name : arguments.dtypes) {
     const DType dtype = name == "bf16" ? DType::bf16 : name == "fp16" ? DType::f16 : DType::f32;
-    for (Trial& t : trials(dtype)) {
+    std::vector<Trial> all = trials(dtype, extent);
+    for (size_t i = 0; i < all.size(); ++i) {
+      Trial& t = all[i];
       const std::string kind(ops::name_of(t.op.kind));
       if (!arguments.only.empty() && kind.find(arguments.only) == std::string::npos) continue;
       const Result r = time(*device, t, arguments.threads, arguments.rounds);
-      const double rate = r.bytes / r.seconds / 1e9, stream = r.bytes / r.stream_seconds / 1e9;
+      const double bytes = moved_bytes(t), rate = bytes / r.seconds / 1e9, stream = bytes / r.stream_seconds / 1e9;
+      // No memory to wait for: what the cores could do at most. Where that is hardly more than they do, or less than
+      // is asked of a kernel, they are the limit.
+      const double cached = arguments.threads * rate_in_cache(*one_thread, dtype, i, arguments.rounds) / 1e9;
+      const char* bound = cached < std::max(1.1 * rate, 0.8 * stream) ? "arithmetic" : "memory";
       if (arguments.json)
         kernels.push_back({{"kernel", kind},
                            {"dtype", name},
                            {"shape", t.shape},
-                           {"bytes", r.bytes},
+                           {"bytes", bytes},
                            {"ms", r.seconds * 1e3},
                            {"gb_per_s", rate},
                            {"stream_gb_per_s", stream},
-                           {"ratio", rate / stream}});
+                           {"ratio", rate / stream},
+                           {"cached_gb_per_s", cached},
+                           {"bound", bound}});
       else
-        print_line(fmt::format("  {:<23} {:<5} {:<18} {:>8.1f} {:>8.3f} {:>7.1f} {:>7.1f} {:>6.2f}", kind, name,
-                               t.shape, r.bytes / 1e6, r.seconds * 1e3, rate, stream, rate / stream));
+        print_line(fmt::format("  {:<23} {:<5} {:<18} {:>8.1f} {:>8.3f} {:>7.1f} {:>7.1f} {:>6.2f} {:>7.1f}  {}", kind,
+                               name, t.shape, bytes / 1e6, r.seconds * 1e3, rate, stream, rate / stream, cached,
+                               bound));
     }
   }
   if (arguments.json)
@@ -377,8 +464,10 @@ void bench_kernels(const Arguments& arguments) {
 
 void add_bench_kernels(CLI::App& bench) {
   auto arguments = std::make_shared<Arguments>();
-  CLI::App* verb = bench.add_subcommand(
-      "kernels", "Each memory-bound kernel against plain loads and stores of the same buffers, in turn");
+  CLI::App* verb = bench.add_subcommand("kernels",
+                                        "Each memory-bound kernel against plain loads and stores of the same buffers, "
+                                        "in turn, and against itself in cache: "
+                                        "by one thread on operands that stay there, times the threads");
   verb->add_option("--dtype", arguments->dtypes, "Compute types")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->delimiter(',');

@@ -34,6 +34,9 @@ TEST(Bench, KernelsAreHeldAgainstTheStreamRate) {
   for (const Json& kernel : kernels) {
     EXPECT_NE(kernel.at("kernel").get<std::string>().find("rms_norm"), std::string::npos);
     EXPECT_GT(kernel.at("ratio").get<double>(), 0);
+    EXPECT_GT(kernel.at("cached_gb_per_s").get<double>(), 0);
+    const auto bound = kernel.at("bound").get<std::string>();
+    EXPECT_TRUE(bound == "memory" || bound == "arithmetic") << bound;
   }
   EXPECT_EQ(run_program(STRATA_PROGRAM, {"bench", "kernels", "--dtype", "fp8"}).code, 2);
 }
