@@ -16,6 +16,14 @@ TEST(Philox, MatchesKnownAnswers) {
             (Random4{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
+// And with 7.
+TEST(Philox, MatchesKnownAnswersOfFewerRounds) {
+  EXPECT_EQ(philox<7>(0, 0, 0), (Random4{0x5f6fb709, 0x0d893f64, 0x4f121f81, 0x4f730a48}));
+  EXPECT_EQ(philox<7>(~0ull, ~0ull, ~0ull), (Random4{0x5207ddc2, 0x45165e59, 0x4d8ee751, 0x8c52f662}));
+  EXPECT_EQ(philox<7>(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x0370734413198a2eull),
+            (Random4{0x4dfccaba, 0x190a87f0, 0xc47362ba, 0xb6b5242a}));
+}
+
 TEST(Normal, HasUnitVarianceAndNoDependenceOnCallOrder) {
   const uint64_t key = random_key(7, "layers.0.mlp.up.weight");
   double sum = 0, squares = 0;

@@ -102,10 +102,13 @@ TEST_P(ElementwiseTest, DropoutMatchesPhilox) {
     for (int64_t row = 0; row < 10; ++row)
       for (int64_t channel = 0; channel < width; ++channel) {
         const auto id = static_cast<uint64_t>(c.sequence_ids[static_cast<size_t>(row / 5)]);
+        const int64_t number = channel / 64 * 32 + channel % 32;
         const Random4 words =
-            philox(key, static_cast<uint64_t>(row % 5) << 32 | static_cast<uint64_t>(channel / 4), id);
-        const bool kept = words[static_cast<size_t>(channel % 4)] * 0x1p-32 >= static_cast<double>(0.3f) - 0x1p-33;
-        expected.push_back(kept ? x[static_cast<size_t>(row * width + channel)] / (1 - static_cast<double>(0.3f)) : 0);
+            philox<7>(key, static_cast<uint64_t>(row % 5) << 32 | static_cast<uint64_t>(number / 4), id);
+        const uint32_t bits = words[static_cast<size_t>(number % 4)] >> (channel % 64 < 32 ? 0 : 16) & 0xffff;
+        const double dropped = 19661;  // 0.3 of 2^16
+        const double scaled = x[static_cast<size_t>(row * width + channel)] / (1 - dropped / 65536);
+        expected.push_back(bits >= dropped ? scaled : 0);
       }
     const auto results = run_on_any_threads([&](Device& device) {
       return Results{drop(device, c, x), drop(device, c, x, true)};
@@ -118,13 +121,15 @@ TEST_P(ElementwiseTest, DropoutMatchesPhilox) {
 
 TEST_P(ElementwiseTest, DropoutKeepsTheRightShare) {
   const auto device = make();
-  for (const float p : {0.0f, 0.1f, 0.5f, 0.9f}) {
+  for (const float p : {0.0f, 1e-6f, 0.1f, 0.5f, 0.9f}) {
     const Drop c = {.batch = 4, .sequence = 50, .width = 512, .probability = p, .sequence_ids = {0, 1, 2, 3}};
     const auto y = drop(*device, c, ones(c));
     double sum = 0;
     int64_t kept = 0;
+    // Probabilities come in steps of 2^-16; the scale is of the one taken, so that the mean is exact.
+    const auto scale = static_cast<float>(65536 / (65536 - std::round(static_cast<double>(p) * 65536)));
     for (float v : y) {
-      ASSERT_TRUE(v == 0 || v == static_cast<float>(1 / (1 - static_cast<double>(p)))) << v;
+      ASSERT_TRUE(v == 0 || v == scale) << v;
       kept += v != 0;
       sum += v;
     }
@@ -133,7 +138,7 @@ TEST_P(ElementwiseTest, DropoutKeepsTheRightShare) {
     const double deviation = std::sqrt(n * static_cast<double>(p) * (1 - static_cast<double>(p)));
     EXPECT_NEAR(static_cast<double>(kept), n * (1 - static_cast<double>(p)), 6 * deviation + 1e-9);
     EXPECT_NEAR(sum / n, 1, 0.06);
-    if (p == 0) {
+    if (p < 1e-5f) {
       EXPECT_EQ(y, ones(c));
     }
   }
@@ -149,7 +154,8 @@ TEST_P(ElementwiseTest, DropoutIsUncorrelated) {
     for (size_t i = 0; i + distance < kept.size(); ++i) same += kept[i] == kept[i + distance];
     return static_cast<double>(same) / static_cast<double>(kept.size() - distance);
   };
-  for (const size_t distance : {size_t{1}, size_t{2}, size_t{4}, size_t{64}, size_t{512}, size_t{64 * 512}})
+  for (const size_t distance :
+       {size_t{1}, size_t{2}, size_t{4}, size_t{31}, size_t{32}, size_t{33}, size_t{64}, size_t{512}, size_t{64 * 512}})
     EXPECT_NEAR(agree(distance), 0.5, 0.015) << distance;
 }
 

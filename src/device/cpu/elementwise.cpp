@@ -40,20 +40,20 @@ struct WordPair {
   Words first, second;
 };
 
-/// core/random.h's philox for a pair's elements from `channel` on, which is a multiple of 4: four elements share a
-/// counter (channel / 4, position, sequence id), each takes one word. In the order of load_pair.
+/// A row's words, as many as a pair of T has elements and in the order of load_pair, from number `first` on, which is a
+/// multiple of that.
 template <class T>
-HWY_INLINE WordPair random_words(const Dropout& a, uint32_t channel, uint32_t position, uint64_t sequence_id) {
+HWY_INLINE WordPair random_words(const Dropout& a, uint32_t first, uint32_t position, uint64_t sequence_id) {
   const WordTag d;
 #if HWY_TARGET == HWY_SCALAR
-  const Random4 random = philox(a.key, uint64_t{position} << 32 | channel / 4, sequence_id);
-  return {hn::Set(d, random[channel % 4]), hn::Set(d, random[channel % 4 + 1])};
+  const Random4 random = philox<Dropout::rounds>(a.key, uint64_t{position} << 32 | first / 4, sequence_id);
+  return {hn::Set(d, random[first % 4]), hn::Set(d, random[first % 4 + 1])};
 #else
   const CounterTag wide;
   constexpr bool split = std::is_same_v<T, Bfloat16>;  // into even and odd elements
   const auto places = split ? hn::Iota(wide, 0) : interleaved_places();
   const PhiloxWords c =
-      philox_of(a.keys, {hn::Add(places, hn::Set(wide, uint64_t{channel / 4})), hn::Set(wide, uint64_t{position}),
+      philox_of(a.keys, {hn::Add(places, hn::Set(wide, uint64_t{first / 4})), hn::Set(wide, uint64_t{position}),
                          hn::Set(wide, sequence_id), hn::Set(wide, sequence_id >> 32)});
   if constexpr (split) {
     return {join_words(c.c0, c.c2), join_words(c.c1, c.c3)};
@@ -64,21 +64,51 @@ HWY_INLINE WordPair random_words(const Dropout& a, uint32_t channel, uint32_t po
 #endif
 }
 
+/// v scale where the upper half of `word` is at least the threshold, else 0.
+HWY_INLINE FloatVector keep_or_drop(const Dropout& a, FloatVector v, Words word) {
+  const FloatTag d;
+  // With operations that every instruction set has.
+  const auto threshold = hn::Set(WordTag(), a.threshold);
+  const auto kept = hn::Eq(hn::Max(word, threshold), word);
+  return hn::IfThenElseZero(hn::RebindMask(d, kept), hn::Mul(v, hn::Set(d, a.scale)));
+}
+
 template <class T>
 HWY_INLINE void dropout_row(const Dropout& a, uint32_t position, uint64_t sequence_id, const T* x, T* y,
                             int64_t width) {
-  const FloatTag d;
-  const WordTag words_tag;
-  each_pair(width, [=](int64_t i, auto span) HWY_ATTR {
-    const WordPair words = random_words<T>(a, static_cast<uint32_t>(i), position, sequence_id);
-    const auto keep_or_drop = [=](FloatVector v, Words word) HWY_ATTR {
-      // An unsigned word below the threshold, with operations that every instruction set has.
-      const auto kept = hn::Eq(hn::Max(word, hn::Set(words_tag, a.threshold)), word);
-      return hn::IfThenElseZero(hn::RebindMask(d, kept), hn::Mul(v, hn::Set(d, a.scale)));
-    };
+  constexpr int64_t half = Dropout::block / 2;
+  static_assert(half % pair_size == 0);
+  constexpr int64_t ahead = 2048 / static_cast<int64_t>(sizeof(T));  // the words leave no room to look ahead
+  const auto apply = [=](int64_t i, WordPair words, auto span) HWY_ATTR {
+    prefetch(x + i + ahead, pair_size);
     const Pair v = load_pair(x + i, span);
-    store_pair({keep_or_drop(v.first, words.first), keep_or_drop(v.second, words.second)}, y + i, span);
-  });
+    store_pair({keep_or_drop(a, v.first, words.first), keep_or_drop(a, v.second, words.second)}, y + i, span);
+  };
+  const auto words_at = [=](int64_t i, int64_t at) HWY_ATTR {
+    return random_words<T>(a, static_cast<uint32_t>(i / 2 + at), position, sequence_id);
+  };
+  const auto upward = [](WordPair words) HWY_ATTR {
+    return WordPair{hn::ShiftLeft<16>(words.first), hn::ShiftLeft<16>(words.second)};
+  };
+  int64_t i = 0;
+  for (; i + Dropout::block <= width; i += Dropout::block)
+#pragma GCC unroll 4
+    for (int64_t at = 0; at < half; at += pair_size) {
+      const WordPair words = words_at(i, at);
+      apply(i + at, upward(words), Whole{});
+      apply(i + at + half, words, Whole{});
+    }
+  for (int64_t at = 0; i + at < width && at < half; at += pair_size) {
+    const WordPair words = words_at(i, at);
+    const auto rest = [=](int64_t from, WordPair these) HWY_ATTR {
+      if (from + pair_size <= width)
+        apply(from, these, Whole{});
+      else if (from < width)
+        apply(from, these, Part{static_cast<size_t>(width - from)});
+    };
+    rest(i + at, upward(words));
+    rest(i + at + half, words);
+  }
 }
 
 /// Rows [begin, end), each one position of a sequence.
@@ -128,7 +158,7 @@ std::unique_ptr<Kernel> make_add(const ops::Op& op, Tensors tensors, int threads
 }
 
 /// The mask of an element is a pure function of seed, step, unit, site (they make the key), sequence, position in it
-/// and channel (they make the counter; four channels share one). Backward runs the same operation on dy.
+/// and channel (they make the counter and choose 16 of its bits). Backward runs the same operation on dy.
 std::unique_ptr<Kernel> make_dropout(const ops::Op& op, Tensors tensors, int threads) {
   check_operands(op, 3, 3, 1, 1);
   const auto& a = op.as<ops::DropoutAttributes>();
@@ -136,9 +166,9 @@ std::unique_ptr<Kernel> make_dropout(const ops::Op& op, Tensors tensors, int thr
   STRATA_CHECK(rows_of(output(op, tensors, 0)) == rows && input(op, tensors, 1).dtype == DType::i64);
   STRATA_CHECK(a.sequence >= 1 && input(op, tensors, 1).shape.elements() * a.sequence == rows.count);
   STRATA_CHECK(a.probability >= 0 && a.probability < 1, "dropout of {}", a.probability);
-  const double probability = a.probability;
-  const auto threshold = static_cast<uint32_t>(std::min(std::round(probability * 0x1p32), 0x1p32 - 1));
-  const auto scale = static_cast<float>(1 / (1 - probability));
+  // The scale is of the probability that 16 bits give, so that the mean stays what it was.
+  const double threshold = std::min(std::round(static_cast<double>(a.probability) * 0x1p16), 0x1p16 - 1);
+  const auto scale = static_cast<float>(0x1p16 / (0x1p16 - threshold));
   const DType type = input(op, tensors, 0).dtype;
   const int64_t sequence = a.sequence;
   const uint64_t site = a.site;
@@ -149,7 +179,7 @@ std::unique_ptr<Kernel> make_dropout(const ops::Op& op, Tensors tensors, int thr
     const auto& inputs = *pointer<const ops::StepInputs>(operands[2]);
     void* y = pointer<void>(operands[3]);
     const Random4 mixed = philox(inputs.seed, inputs.step, uint64_t{static_cast<uint32_t>(launch.unit)} << 32 | site);
-    const Dropout shared(uint64_t{mixed[1]} << 32 | mixed[0], threshold, scale);
+    const Dropout shared(uint64_t{mixed[1]} << 32 | mixed[0], static_cast<uint32_t>(threshold), scale);
     for_rows(threads, rows, [=](int64_t begin, int64_t end) {
       function(type, shared, sequence_ids, sequence, x, y, rows.width, begin, end);
     });

@@ -49,13 +49,14 @@ struct PhiloxWords {
   Counters c0, c1, c2, c3;
 };
 
-HWY_INLINE PhiloxWords philox_of(const PhiloxKeys& keys, PhiloxWords c) {
+template <int rounds>
+HWY_INLINE PhiloxWords philox_of(const PhiloxKeys<rounds>& keys, PhiloxWords c) {
   const WordTag d;
   const CounterTag wide;
   const auto product = [=](auto a, uint32_t number)
                            HWY_ATTR { return hn::MulEven(hn::BitCast(d, a), hn::Set(d, number)); };
 #pragma GCC unroll 10
-  for (size_t round = 0; round < 10; ++round) {
+  for (size_t round = 0; round < rounds; ++round) {
     const auto p0 = product(c.c0, 0xD2511F53u), p1 = product(c.c2, 0xCD9E8D57u);
     c.c0 = xor_of(hn::ShiftRight<32>(p1), c.c1, hn::Set(wide, keys.of[2 * round]));
     c.c2 = xor_of(hn::ShiftRight<32>(p0), c.c3, hn::Set(wide, keys.of[2 * round + 1]));

@@ -6,9 +6,10 @@
 
 namespace strata::device::cpu {
 
-/// What core/random.h's philox adds in each of its ten rounds, two numbers a round.
+/// What core/random.h's philox adds in each of its rounds, two numbers a round.
+template <int rounds = 10>
 struct PhiloxKeys {
-  std::array<uint64_t, 20> of{};
+  std::array<uint64_t, 2 * rounds> of{};
 
   explicit PhiloxKeys(uint64_t key) {
     uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);

@@ -54,7 +54,7 @@ class Numbers {
  public:
   /// `count` at most a grain.
   HWY_INLINE void draw(const Noise& noise, int64_t at, int64_t count) {
-    const PhiloxKeys keys(noise.key);
+    const PhiloxKeys<> keys(noise.key);
     const uint64_t first = static_cast<uint64_t>(noise.first) + static_cast<uint64_t>(at);
     from_ = numbers_ + first % each;
     const int64_t counters = divide_up(static_cast<int64_t>(first % each) + count, each);
