@@ -16,13 +16,28 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-/// y = a + b.
-void add_rows(DType type, const void* a, const void* b, void* y, int64_t count) {
+/// Rows [begin, end): y[t] = table[tokens[t]] (+ its position's row). Rows of the table lie anywhere, so while one is
+/// taken the next but one is asked for.
+void gather(DType type, const Gather& g, int64_t begin, int64_t end) {
+  constexpr int64_t ahead = 2;
   with_storage(type, [=](auto t) HWY_ATTR {
     using T = decltype(t);
-    map(
-        count, static_cast<T*>(y), [](Pair u, Pair v) HWY_ATTR { return Add(u, v); }, static_cast<const T*>(a),
-        static_cast<const T*>(b));
+    const T *table = static_cast<const T*>(g.table), *positions = static_cast<const T*>(g.positions);
+    const int64_t width = g.width;
+    for (int64_t row = begin; row < end; ++row) {
+      const T *from = table + g.tokens[row] * width, *next = table + g.tokens[std::min(row + ahead, end - 1)] * width;
+      T* to = static_cast<T*>(g.y) + row * width;
+      if (positions == nullptr) {
+        prefetch(next, width);
+        std::memcpy(to, from, static_cast<size_t>(width) * sizeof(T));
+        continue;
+      }
+      const T* position = positions + (g.first + row % g.sequence) * width;
+      each_pair(width, [=](int64_t i, auto span) HWY_ATTR {
+        prefetch(next + i, pair_size);
+        store_pair(Add(load_pair(from + i, span), load_pair(position + i, span)), to + i, span);
+      });
+    }
   });
 }
 
@@ -72,7 +87,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace strata::device::cpu {
 
-HWY_EXPORT(add_rows);
+HWY_EXPORT(gather);
 HWY_EXPORT(sum_rows);
 
 namespace {
@@ -101,34 +116,22 @@ std::unique_ptr<Kernel> make_forward(const ops::Op& op, Tensors tensors, int thr
     STRATA_CHECK(cached || (sequence >= 1 && sequence <= limit));
   }
   const DType type = output(op, tensors, 0).dtype;
-  const auto add = HWY_DYNAMIC_DISPATCH(add_rows);
+  const auto function = HWY_DYNAMIC_DISPATCH(gather);
   return make_kernel([=](Operands operands, const Launch&) {
     size_t next = 0;
     const int32_t* tokens = pointer<const int32_t>(operands[next++]);
-    const char* table = pointer<const char>(operands[next++]);
-    const char* positions = positioned ? pointer<const char>(operands[next++]) : nullptr;
+    const void* table = pointer<const void>(operands[next++]);
+    const void* positions = positioned ? pointer<const void>(operands[next++]) : nullptr;
     const Positions real =
         cached ? new_positions(*pointer<const ops::StepInputs>(operands[next++]), count, limit) : Positions{0, count};
     char* y = pointer<char>(operands[next++]);
     check_tokens(tokens, real.count, table_rows.count);
+    const Gather shared = {tokens, table, positions, y, width, real.first, cached ? count : sequence};
     for_rows(threads, {count, width}, [=](int64_t begin, int64_t end) {
-      constexpr int64_t ahead = 2;
+      const int64_t until = std::clamp(real.count, begin, end);
+      function(type, shared, begin, until);
       const int64_t bytes = width * size_of(type);
-      for (int64_t t = begin; t < end; ++t) {
-        char* out = y + t * bytes;
-        if (t >= real.count) {
-          std::memset(out, 0, static_cast<size_t>(bytes));
-          continue;
-        }
-        if (t + ahead < std::min(end, real.count))  // rows lie anywhere
-          for (int64_t i = 0; i < bytes; i += 64) hwy::Prefetch(table + tokens[t + ahead] * bytes + i);
-        const char* row = table + tokens[t] * bytes;
-        const int64_t position = cached ? real.first + t : positioned ? t % sequence : 0;
-        if (positioned)
-          add(type, row, positions + position * bytes, out, width);
-        else
-          std::memcpy(out, row, static_cast<size_t>(bytes));
-      }
+      std::memset(y + until * bytes, 0, static_cast<size_t>((end - until) * bytes));
     });
   });
 }
