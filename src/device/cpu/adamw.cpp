@@ -13,6 +13,7 @@
 #include "device/cpu/adamw.h"
 #include "device/cpu/dynamic_codebook.h"
 #include "device/cpu/kernels.h"
+#include "device/cpu/native.h"
 #include "device/cpu/pairs-inl.h"
 #include "device/cpu/parallel.h"
 
@@ -62,55 +63,78 @@ HWY_INLINE void update_full(const AdamWOperands& o, const AdamW& s, int64_t begi
   });
 }
 
+/// Codes are worked on in groups of so many vectors.
+constexpr int group = 4;
+
+template <class Span>
+HWY_INLINE FloatVector decode(FloatTag d, const DynamicCodebook& book, const uint8_t* codes, Span span) {
+  const hn::Rebind<uint8_t, FloatTag> narrow;
+  return hn::GatherIndex(d, book.values.data(), hn::PromoteTo(IntTag(), load(narrow, codes, span)));
+}
+
 #if HWY_TARGET == HWY_AVX3
-HWY_INLINE FloatVector at(const DynamicCodebook::Groups& table, IntVector group) {
-  return FloatVector{_mm512_permutexvar_ps(group.raw, hn::Load(FloatTag(), table.data()).raw)};  // lower 4 bits count
+/// Transposes 4 x 4 blocks of 4 bytes: what packing four vectors leaves, and what taking them apart wants.
+HWY_INLINE __m512i transposed(__m512i v) {
+  return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), v);
 }
 
-/// The value of each code, of which there is one a lane.
-template <bool Signed>
-HWY_INLINE FloatVector decode(FloatTag d, const DynamicCodebook& book, IntVector code) {
-  const IntTag di;
-  const auto place = hn::Add(hn::ConvertTo(d, code), hn::Set(d, Signed ? -127.0f : 1.0f));
-  const auto rank = Signed ? hn::Abs(place) : place;
-  const auto odd = hn::MulAdd(rank, hn::Set(d, 2.0f), hn::Set(d, 1.0f));
-  const auto group = hn::ShiftRight<23>(hn::BitCast(di, odd));
-  const auto bracket = hn::MulAdd(rank, hn::Set(d, 18.0f), at(book.constant, group));
-  const auto magnitude = hn::Mul(bracket, at(book.unit, group));
-  return Signed ? hn::CopySignToAbs(magnitude, place) : magnitude;
+/// table[index] for indices below 128 (of which 7 bits count): has_byte_tables only, as Highway's target does not know the
+/// instruction.
+HWY_INLINE __m512i look_up(__m512i index, const uint8_t* table) {
+  const __m512i* halves = reinterpret_cast<const __m512i*>(table);
+  asm("vpermi2b %2, %1, %0" : "+v"(index) : "v"(halves[0]), "vm"(halves[1]));
+  return index;
+}
+#endif
+
+/// The values of codes, whole vectors.
+HWY_INLINE void decode_group(FloatTag d, const DynamicCodebook& book, const uint8_t* codes,
+                             FloatVector (&values)[group]) {
+#if HWY_TARGET == HWY_AVX3
+  if (has_byte_tables) {
+    // Byte by byte of the values, then put together.
+    const __m512i all = transposed(_mm512_loadu_si512(codes));
+    const __mmask64 upper = _mm512_movepi8_mask(all);
+    const auto plane = [&](size_t b) HWY_ATTR {
+      const uint8_t* table = book.bytes[b].data();
+      return _mm512_mask_mov_epi8(look_up(all, table), upper, look_up(all, table + 128));
+    };
+    const __m512i b0 = plane(0), b1 = plane(1), b2 = plane(2), b3 = plane(3);
+    const __m512i low0 = _mm512_unpacklo_epi8(b0, b1), low1 = _mm512_unpackhi_epi8(b0, b1);
+    const __m512i high0 = _mm512_unpacklo_epi8(b2, b3), high1 = _mm512_unpackhi_epi8(b2, b3);
+    values[0] = FloatVector{_mm512_castsi512_ps(_mm512_unpacklo_epi16(low0, high0))};
+    values[1] = FloatVector{_mm512_castsi512_ps(_mm512_unpackhi_epi16(low0, high0))};
+    values[2] = FloatVector{_mm512_castsi512_ps(_mm512_unpacklo_epi16(low1, high1))};
+    values[3] = FloatVector{_mm512_castsi512_ps(_mm512_unpackhi_epi16(low1, high1))};
+    return;
+  }
+#endif
+  for (int k = 0; k < group; ++k) values[k] = decode(d, book, codes + k * static_cast<int>(hn::Lanes(d)), Whole{});
 }
 
-/// The code whose value is nearest to x, |x| at most 1 (or a rounding above), the one nearer to zero of two.
+#if HWY_TARGET == HWY_AVX3
+/// The code whose value is nearest to x, |x| at most 1 (or a rounding above), less 127 if Signed; -128 where that should be
+/// -127. Midway between two values it is either, within 1e-4 of their distance.
 template <bool Signed>
-HWY_INLINE IntVector encode(FloatTag d, const DynamicCodebook& book, FloatVector x) {
-  const IntTag di;
-  const auto size = Signed ? hn::Abs(x) : x;
-  const auto octaves = hn::ShiftRight<24>(hn::BitCast(di, hn::Max(size, hn::Set(d, 0x1p-23f))));
-  const IntVector start{_mm512_permutexvar_epi32(octaves.raw, hn::Load(di, book.group.data()).raw)};
-  const auto above = hn::RebindMask(di, hn::Gt(size, at(book.threshold, octaves)));
-  const auto group = hn::IfThenElse(above, hn::Add(start, hn::Set(di, 1)), start);
-  // The rank below, by a straight line; then whichever of it and the next is nearer. Distances are exact where it counts.
-  const auto unit = at(book.unit, group), step = hn::Set(d, 18.0f), one = hn::Set(d, 1.0f);
-  const auto rank = hn::Floor(hn::MulAdd(size, at(book.slope, group), at(book.offset, group)));
-  const auto bracket = hn::MulAdd(rank, step, at(book.constant, group));
-  const auto below = hn::Sub(size, hn::Mul(bracket, unit));
-  const auto beyond = hn::Sub(hn::Mul(hn::Add(bracket, step), unit), size);
-  const auto nearer = hn::IfThenElse(hn::Gt(below, beyond), hn::Add(rank, one), rank);
-  const auto nearest = hn::Min(nearer, at(book.last, group));
-  // There is a code for 1 and none for -1: the next one to it, 0, is nearest.
-  const auto code =
-      Signed ? hn::Max(hn::Add(hn::CopySignToAbs(nearest, x), hn::Set(d, 127.0f)), hn::Zero(d)) : hn::Sub(nearest, one);
-  return IntVector{_mm512_cvttps_epi32(code.raw)};
+HWY_INLINE __m512i encode(const DynamicCodebook& book, FloatVector x) {
+  const FloatTag d;
+  const auto least = hn::Set(d, 0x1p-23f);
+  const auto size = Signed ? FloatVector{_mm512_range_ps(x.raw, least.raw, 0b1011)} : hn::Max(x, least);  // the larger
+  const __m512i octaves = _mm512_srli_epi32(_mm512_castps_si512(size.raw), 24);  // bit 4 is always set
+  const __m512 threshold = _mm512_permutexvar_ps(octaves, _mm512_load_ps(book.threshold.data()));
+  const __mmask16 above = _mm512_cmp_ps_mask(size.raw, threshold, _CMP_GT_OQ);
+  const __m512i line = _mm512_mask_sub_epi32(octaves, above, octaves, _mm512_set1_epi32(16));
+  const auto at = [&](const DynamicCodebook::Lines& lines) HWY_ATTR {
+    return FloatVector{_mm512_permutex2var_ps(_mm512_load_ps(lines.data()), line, _mm512_load_ps(lines.data() + 16))};
+  };
+  const auto rank = hn::Min(hn::MulAdd(size, at(book.slope), at(book.offset)), at(book.last));
+  return _mm512_cvtps_epi32(Signed ? hn::CopySignToAbs(rank, x).raw : rank.raw);  // rounds to nearest
 }
 #else
-/// As above, with tables that any instruction set can read.
+/// The code whose value is nearest to x, |x| at most 1 (or a rounding above), the one nearer to zero of two.
 template <bool Signed>
-HWY_INLINE FloatVector decode(FloatTag d, const DynamicCodebook& book, IntVector code) {
-  return hn::GatherIndex(d, book.values.data(), code);
-}
-
-template <bool Signed>
-HWY_INLINE IntVector encode(FloatTag d, const DynamicCodebook& book, FloatVector x) {
+HWY_INLINE IntVector encode(const DynamicCodebook& book, FloatVector x) {
+  const FloatTag d;
   const IntTag di;
   const auto size = hn::Abs(x);
   auto rank = hn::Zero(di);  // from zero's on: how many midpoints are below
@@ -125,18 +149,23 @@ HWY_INLINE IntVector encode(FloatTag d, const DynamicCodebook& book, FloatVector
 }
 #endif
 
-template <class Span>
-HWY_INLINE IntVector load_codes(const uint8_t* from, Span span) {
-  const hn::Rebind<uint8_t, FloatTag> narrow;
-  return hn::PromoteTo(IntTag(), load(narrow, from, span));
-}
-
-HWY_INLINE void store_codes(IntVector codes, uint8_t* to) {
+/// The codes of values times `factor`, whole vectors.
+template <bool Signed>
+HWY_INLINE void encode_group(const DynamicCodebook& book, const float* values, FloatVector factor, uint8_t* codes) {
+  const FloatTag d;
+  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
+  const auto scaled = [&](int64_t k) HWY_ATTR { return hn::Mul(hn::Load(d, values + k * lanes), factor); };
 #if HWY_TARGET == HWY_AVX3
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(codes.raw));
+  const auto two = [&](int64_t k) HWY_ATTR {
+    const __m512i words = _mm512_packs_epi32(encode<Signed>(book, scaled(k)), encode<Signed>(book, scaled(k + 1)));
+    return Signed ? _mm512_add_epi16(words, _mm512_set1_epi16(127)) : words;
+  };
+  // There is a code for 1 and none for -1: the next one to it, 0, is nearest, and what saturation makes of -1.
+  _mm512_storeu_si512(codes, transposed(_mm512_packus_epi16(two(0), two(2))));
 #else
   const hn::Rebind<uint8_t, FloatTag> narrow;
-  hn::StoreU(hn::DemoteTo(narrow, codes), narrow, to);
+  for (int64_t k = 0; k < group; ++k)
+    hn::StoreU(hn::DemoteTo(narrow, encode<Signed>(book, scaled(k))), narrow, codes + k * lanes);
 #endif
 }
 
@@ -148,33 +177,33 @@ HWY_INLINE float encode_block(const DynamicCodebook& book, const float* values, 
   const FloatTag d;
   const bool zero = largest < std::numeric_limits<float>::min();
   const auto inverse = hn::Set(d, zero ? 0.0f : 1 / largest);
-  for (int64_t i = 0; i < block; i += static_cast<int64_t>(hn::Lanes(d)))  // a block is whole vectors
-    store_codes(encode<Signed>(d, book, hn::Mul(hn::Load(d, values + i), inverse)), codes + i);
+  for (int64_t i = 0; i < block; i += group * static_cast<int64_t>(hn::Lanes(d)))  // a block is whole groups
+    encode_group<Signed>(book, values + i, inverse, codes + i);
   return zero ? 0.0f : largest;
 }
 
-/// The moments of a block while it is worked on.
+/// The moments of a grain while it is worked on.
 struct Moments {
   HWY_ALIGN float first[ops::grain];
   HWY_ALIGN float second[ops::grain];
 };
 
-/// Elements [from, to) of the block that begins at `at`: new weights, and moments in fp32. Raises `most`, lane by lane.
-HWY_INLINE void update_codes(const AdamWOperands& o, const AdamW& s, float decay, int64_t at, int64_t from, int64_t to,
-                             Moments& moments, Pair& most) {
+/// Elements [from, to) of a block: new weights, and moments in fp32. Raises `most`, lane by lane.
+HWY_INLINE void update_codes(const AdamWOperands& o, const AdamW& s, float decay, int64_t block, int64_t from,
+                             int64_t to, float* first, float* second, Pair& most) {
   const FloatTag d;
   const auto &book1 = dynamic_codebook(true), &book2 = dynamic_codebook(false);
   const float* gradient = o.gradient + from;
-  float *weights = o.weights + from, *first = moments.first + (from - at), *second = moments.second + (from - at);
+  float* weights = o.weights + from;
   const uint8_t *codes1 = static_cast<uint8_t*>(o.moment1) + from, *codes2 = static_cast<uint8_t*>(o.moment2) + from;
-  const auto scale1 = hn::Set(d, o.scale1[at / o.block]), scale2 = hn::Set(d, o.scale2[at / o.block]);
-  const AdamW a = s;
+  // The moments are their values times the scales.
+  AdamW a = s;
+  a.beta1 *= o.scale1[block];
+  a.beta2 *= o.scale2[block];
   auto most1 = most.first, most2 = most.second;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = to - from;
-  const auto one = [&](int64_t i, auto span) HWY_ATTR __attribute__((always_inline)) {
+  const auto one = [&](int64_t i, FloatVector m, FloatVector v, auto span) HWY_ATTR __attribute__((always_inline)) {
     auto w = load(d, weights + i, span);
-    auto m = hn::Mul(decode<true>(d, book1, load_codes(codes1 + i, span)), scale1);
-    auto v = hn::Mul(decode<false>(d, book2, load_codes(codes2 + i, span)), scale2);
     update(d, a, decay, load(d, gradient + i, span), w, m, v);
     store(d, w, weights + i, span);
     store(d, m, first + i, span);
@@ -183,34 +212,59 @@ HWY_INLINE void update_codes(const AdamWOperands& o, const AdamW& s, float decay
     most2 = hn::Max(most2, keep(d, v, span));
   };
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) one(i, Whole{});
-  if (i < count) one(i, Part{static_cast<size_t>(count - i)});
+  for (; i + group * lanes <= count; i += group * lanes) {
+    FloatVector m[group], v[group];
+    decode_group(d, book1, codes1 + i, m);
+    decode_group(d, book2, codes2 + i, v);
+#pragma GCC unroll 4
+    for (int k = 0; k < group; ++k) one(i + k * lanes, m[k], v[k], Whole{});
+  }
+  for (; i < count; i += lanes) {
+    const auto rest = [&](auto span) HWY_ATTR {
+      one(i, decode(d, book1, codes1 + i, span), decode(d, book2, codes2 + i, span), span);
+    };
+    if (i + lanes <= count)
+      rest(Whole{});
+    else
+      rest(Part{static_cast<size_t>(count - i)});
+  }
   most = {most1, most2};
 }
 
-/// Whole blocks. The new moments of a block stay in fp32 until its largest are known.
+/// Whole blocks of one grain. New moments stay in fp32 until all of their blocks' largest are known: block by block, each
+/// would wait for the end of the one before.
 HWY_INLINE void update_blocks(const AdamWOperands& o, const AdamW& s, int64_t begin, int64_t end) {
+  constexpr size_t most_blocks = ops::grain / 64;
   const FloatTag d;
   Moments moments;
+  float largest1[most_blocks], largest2[most_blocks];  // below zero where there is nothing but padding
   for (int64_t at = begin; at < end; at += o.block) {
+    float *first = moments.first + (at - begin), *second = moments.second + (at - begin);
     Pair most = constant(0);
     int64_t done = at;  // elements between ranges are zero
     const auto clear_to = [&](int64_t to) {
-      std::memset(moments.first + (done - at), 0, static_cast<size_t>(to - done) * sizeof(float));
-      std::memset(moments.second + (done - at), 0, static_cast<size_t>(to - done) * sizeof(float));
+      std::memset(first + (done - at), 0, static_cast<size_t>(to - done) * sizeof(float));
+      std::memset(second + (done - at), 0, static_cast<size_t>(to - done) * sizeof(float));
     };
     each_range(o.ranges, s.decay, at, at + o.block, [&](int64_t from, int64_t to, float decay) HWY_ATTR {
       clear_to(from);
-      update_codes(o, s, decay, at, from, to, moments, most);
+      update_codes(o, s, decay, at / o.block, from, to, first + (from - at), second + (from - at), most);
       done = to;
     });
-    if (done == at) continue;  // nothing but padding
+    const auto block = static_cast<size_t>((at - begin) / o.block);
+    largest1[block] = largest2[block] = -1;
+    if (done == at) continue;
     clear_to(at + o.block);
+    largest1[block] = hn::GetLane(hn::MaxOfLanes(d, most.first));
+    largest2[block] = hn::GetLane(hn::MaxOfLanes(d, most.second));
+  }
+  for (int64_t at = begin; at < end; at += o.block) {
+    const auto block = static_cast<size_t>((at - begin) / o.block);
+    if (largest1[block] < 0) continue;
+    const float *first = moments.first + (at - begin), *second = moments.second + (at - begin);
     uint8_t *codes1 = static_cast<uint8_t*>(o.moment1) + at, *codes2 = static_cast<uint8_t*>(o.moment2) + at;
-    const float largest1 = hn::GetLane(hn::MaxOfLanes(d, most.first));
-    const float largest2 = hn::GetLane(hn::MaxOfLanes(d, most.second));
-    o.scale1[at / o.block] = encode_block<true>(dynamic_codebook(true), moments.first, largest1, codes1, o.block);
-    o.scale2[at / o.block] = encode_block<false>(dynamic_codebook(false), moments.second, largest2, codes2, o.block);
+    o.scale1[at / o.block] = encode_block<true>(dynamic_codebook(true), first, largest1[block], codes1, o.block);
+    o.scale2[at / o.block] = encode_block<false>(dynamic_codebook(false), second, largest2[block], codes2, o.block);
   }
 }
 

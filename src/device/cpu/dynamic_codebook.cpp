@@ -1,5 +1,6 @@
 #include "device/cpu/dynamic_codebook.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
@@ -14,8 +15,6 @@ constexpr float infinity = std::numeric_limits<float>::infinity();
 
 int group_of(int rank) { return std::bit_width(static_cast<unsigned>(2 * rank + 1)) - 1; }
 
-size_t slot_of(int group) { return static_cast<size_t>(group + 127) % 16; }
-
 /// The largest float at most (a + b) / 2.
 float middle(float a, float b) {
   const double exact = (static_cast<double>(a) + static_cast<double>(b)) / 2;
@@ -28,22 +27,16 @@ DynamicCodebook make(bool is_signed) {
   book.first_rank = is_signed ? 0 : 1;
   const int first_group = group_of(book.first_rank), last_group = first_group + decades + 1;
   const int last_rank = 1 << (last_group - 1);  // of 1, alone in its group as 0 is
-  for (int g = first_group; g <= last_group; ++g) {
-    const size_t i = slot_of(g);
-    const double power = std::ldexp(1.0, g);
-    book.constant[i] = static_cast<float>(9 - 8 * power);
-    const bool zero = g == first_group, one = g == last_group;
-    // A decade of 10^(i-6) in p / 2 parts: its midpoints are (0.1 + 0.9 (n - p/2 + 1/2) / (p/2)) 10^(i-6).
-    book.unit[i] = zero  ? 0.0f
-                   : one ? 1 / (18 * static_cast<float>(last_rank) + book.constant[i])
-                         : static_cast<float>(std::pow(10.0, g - first_group - decades) / (10 * power));
-    book.slope[i] = zero || one ? 0.0f : 1 / (18 * book.unit[i]);
-    book.offset[i] = static_cast<float>(zero ? book.first_rank : one ? last_rank : (8 * power - 9) / 18);
-    book.last[i] = static_cast<float>(zero ? book.first_rank : one ? last_rank : static_cast<int>(power) - 1);
-  }
+  // A decade of 10^(i-6) in p / 2 parts: its midpoints are (0.1 + 0.9 (n - p/2 + 1/2) / (p/2)) 10^(i-6).
+  const auto constant = [](int group) { return static_cast<float>(9 - 8 * std::ldexp(1.0, group)); };
+  const auto unit = [&](int group) {
+    if (group == first_group) return 0.0f;
+    if (group == last_group) return 1 / (18 * static_cast<float>(last_rank) + constant(group));
+    return static_cast<float>(std::pow(10.0, group - first_group - decades) / (10 * std::ldexp(1.0, group)));
+  };
   const auto magnitude = [&](int rank) {
-    const size_t g = slot_of(group_of(rank));
-    return (18 * static_cast<float>(rank) + book.constant[g]) * book.unit[g];
+    const int group = group_of(rank);
+    return (18 * static_cast<float>(rank) + constant(group)) * unit(group);
   };
   STRATA_CHECK(magnitude(last_rank) == 1.0f);
   for (int rank = book.first_rank; rank <= last_rank; ++rank) {
@@ -55,6 +48,10 @@ DynamicCodebook make(bool is_signed) {
     if (rank < last_rank) book.values[static_cast<size_t>(127 - rank)] = -magnitude(rank);
   }
   book.values[is_signed ? 127 : 0] = 0;
+  for (size_t code = 0; code < 256; ++code) {
+    const auto bits = std::bit_cast<uint32_t>(book.values[code]);
+    for (size_t b = 0; b < 4; ++b) book.bytes[b][code] = static_cast<uint8_t>(bits >> 8 * b);
+  }
 
   book.midpoints.fill(infinity);
   book.threshold.fill(infinity);
@@ -73,7 +70,16 @@ DynamicCodebook make(bool is_signed) {
         book.threshold[slot] = edge;
       }
     }
-    book.group[slot] = static_cast<int32_t>(slot_of(group));
+    for (const int above : {1, 0}) {
+      const int g = std::min(group + above, last_group);
+      const size_t line = slot + (above != 0 ? 0 : 16);
+      const double power = std::ldexp(1.0, g);
+      const bool zero = g == first_group, one = g == last_group;
+      const int last = zero ? book.first_rank : one ? last_rank : static_cast<int>(power) - 1;
+      book.slope[line] = zero || one ? 0.0f : 1 / (18 * unit(g));
+      book.offset[line] = static_cast<float>((zero || one ? last : (8 * power - 9) / 18) - book.first_rank);
+      book.last[line] = static_cast<float>(last - book.first_rank);
+    }
   }
   return book;
 }

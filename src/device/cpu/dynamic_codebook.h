@@ -20,17 +20,18 @@ struct DynamicCodebook {
   /// nearer to its right neighbour; one in the middle goes to the left.
   std::array<float, 256> midpoints{};
 
-  /// By the lower 4 bits of p's exponent as a float has it.
-  using Groups = std::array<float, 16>;
-  alignas(64) Groups unit{};
-  alignas(64) Groups constant{};  ///< 9 - 8 p
-  alignas(64) Groups slope{};     ///< the rank of x is about slope x + offset
-  alignas(64) Groups offset{};
-  alignas(64) Groups last{};  ///< largest rank
-  /// By bits 1 to 4 of a magnitude's exponent, from 2^-23 on: the group (as above) at the lower end of those two octaves,
-  /// and the one midpoint in them above which the next group begins.
-  alignas(64) std::array<int32_t, 16> group{};
+  /// The values' bytes, least significant first: byte b of code c's is bytes[b][c].
+  alignas(64) std::array<std::array<uint8_t, 256>, 4> bytes{};
+
+  /// By bits 1 to 4 of a magnitude's exponent, from 2^-23 on: the one midpoint in those two octaves above which another
+  /// group begins.
   alignas(64) std::array<float, 16> threshold{};
+  /// The code of x (127 less, if signed) is the integer nearest to slope x + offset, but at most `last`. By the same bits,
+  /// and 16 more where x is at most the threshold.
+  using Lines = std::array<float, 32>;
+  alignas(64) Lines slope{};
+  alignas(64) Lines offset{};
+  alignas(64) Lines last{};
 };
 
 const DynamicCodebook& dynamic_codebook(bool is_signed);

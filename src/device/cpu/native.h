@@ -13,8 +13,13 @@ inline const bool has_native_bfloat16 = [] {
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512bf16") != 0;
 }();
+/// AVX-512's look-up of bytes in tables.
+inline const bool has_byte_tables = [] {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512vbmi") != 0;
+}();
 #else
-inline constexpr bool has_native_bfloat16 = false;
+inline constexpr bool has_native_bfloat16 = false, has_byte_tables = false;
 #endif
 
 /// Where the lanes of even and odd elements, one behind the other, go: 0, 16, 1, 17, ...
