@@ -95,7 +95,7 @@ HWY_INLINE void decode_group(FloatTag d, const DynamicCodebook& book, const uint
     // Byte by byte of the values, then put together.
     const __m512i all = transposed(_mm512_loadu_si512(codes));
     const __mmask64 upper = _mm512_movepi8_mask(all);
-    const auto plane = [&](size_t b) HWY_ATTR {
+    const auto plane = [&](size_t b) HWY_ATTR __attribute__((always_inline)) {
       const uint8_t* table = book.bytes[b].data();
       return _mm512_mask_mov_epi8(look_up(all, table), upper, look_up(all, table + 128));
     };
@@ -124,7 +124,7 @@ HWY_INLINE __m512i encode(const DynamicCodebook& book, FloatVector x) {
   const __m512 threshold = _mm512_permutexvar_ps(octaves, _mm512_load_ps(book.threshold.data()));
   const __mmask16 above = _mm512_cmp_ps_mask(size.raw, threshold, _CMP_GT_OQ);
   const __m512i line = _mm512_mask_sub_epi32(octaves, above, octaves, _mm512_set1_epi32(16));
-  const auto at = [&](const DynamicCodebook::Lines& lines) HWY_ATTR {
+  const auto at = [&](const DynamicCodebook::Lines& lines) HWY_ATTR __attribute__((always_inline)) {
     return FloatVector{_mm512_permutex2var_ps(_mm512_load_ps(lines.data()), line, _mm512_load_ps(lines.data() + 16))};
   };
   const auto rank = hn::Min(hn::MulAdd(size, at(book.slope), at(book.offset)), at(book.last));
@@ -149,23 +149,33 @@ HWY_INLINE IntVector encode(const DynamicCodebook& book, FloatVector x) {
 }
 #endif
 
+#if HWY_TARGET == HWY_AVX3
+/// The codes of two vectors of values times `factor`, 16 bits each, in blocks of 4.
+template <bool Signed>
+HWY_INLINE __m512i encode_two(const DynamicCodebook& book, const float* values, FloatVector factor) {
+  const FloatTag d;
+  const __m512i codes = _mm512_packs_epi32(encode<Signed>(book, hn::Mul(hn::Load(d, values), factor)),
+                                           encode<Signed>(book, hn::Mul(hn::Load(d, values + hn::Lanes(d)), factor)));
+  return Signed ? _mm512_add_epi16(codes, _mm512_set1_epi16(127)) : codes;
+}
+#endif
+
 /// The codes of values times `factor`, whole vectors.
 template <bool Signed>
 HWY_INLINE void encode_group(const DynamicCodebook& book, const float* values, FloatVector factor, uint8_t* codes) {
   const FloatTag d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  const auto scaled = [&](int64_t k) HWY_ATTR { return hn::Mul(hn::Load(d, values + k * lanes), factor); };
 #if HWY_TARGET == HWY_AVX3
-  const auto two = [&](int64_t k) HWY_ATTR {
-    const __m512i words = _mm512_packs_epi32(encode<Signed>(book, scaled(k)), encode<Signed>(book, scaled(k + 1)));
-    return Signed ? _mm512_add_epi16(words, _mm512_set1_epi16(127)) : words;
-  };
   // There is a code for 1 and none for -1: the next one to it, 0, is nearest, and what saturation makes of -1.
-  _mm512_storeu_si512(codes, transposed(_mm512_packus_epi16(two(0), two(2))));
+  const __m512i first = encode_two<Signed>(book, values, factor);
+  const __m512i second = encode_two<Signed>(book, values + 2 * lanes, factor);
+  _mm512_storeu_si512(codes, transposed(_mm512_packus_epi16(first, second)));
 #else
   const hn::Rebind<uint8_t, FloatTag> narrow;
-  for (int64_t k = 0; k < group; ++k)
-    hn::StoreU(hn::DemoteTo(narrow, encode<Signed>(book, scaled(k))), narrow, codes + k * lanes);
+  for (int64_t k = 0; k < group; ++k) {
+    const auto code = encode<Signed>(book, hn::Mul(hn::Load(d, values + k * lanes), factor));
+    hn::StoreU(hn::DemoteTo(narrow, code), narrow, codes + k * lanes);
+  }
 #endif
 }
 
@@ -188,9 +198,23 @@ struct Moments {
   HWY_ALIGN float second[ops::grain];
 };
 
-/// Elements [from, to) of a block: new weights, and moments in fp32. Raises `most`, lane by lane.
-HWY_INLINE void update_codes(const AdamWOperands& o, const AdamW& s, float decay, int64_t block, int64_t from,
-                             int64_t to, float* first, float* second, Pair& most) {
+/// One vector at `i` of the pointers, whose moments so far are m and v. Raises `most`, lane by lane.
+template <class Span>
+HWY_INLINE void update_vector(const AdamW& a, float decay, const float* gradient, float* weights, float* first,
+                              float* second, int64_t i, FloatVector m, FloatVector v, Pair& most, Span span) {
+  const FloatTag d;
+  auto w = load(d, weights + i, span);
+  update(d, a, decay, load(d, gradient + i, span), w, m, v);
+  store(d, w, weights + i, span);
+  store(d, m, first + i, span);
+  store(d, v, second + i, span);
+  most.first = hn::Max(most.first, keep(d, hn::Abs(m), span));
+  most.second = hn::Max(most.second, keep(d, v, span));
+}
+
+/// Elements [from, to) of a block: new weights, and moments in fp32. Returns `most`, raised lane by lane.
+HWY_INLINE Pair update_codes(const AdamWOperands& o, const AdamW& s, float decay, int64_t block, int64_t from,
+                             int64_t to, float* first, float* second, Pair most) {
   const FloatTag d;
   const auto &book1 = dynamic_codebook(true), &book2 = dynamic_codebook(false);
   const float* gradient = o.gradient + from;
@@ -200,39 +224,29 @@ HWY_INLINE void update_codes(const AdamWOperands& o, const AdamW& s, float decay
   AdamW a = s;
   a.beta1 *= o.scale1[block];
   a.beta2 *= o.scale2[block];
-  auto most1 = most.first, most2 = most.second;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d)), count = to - from;
-  const auto one = [&](int64_t i, FloatVector m, FloatVector v, auto span) HWY_ATTR __attribute__((always_inline)) {
-    auto w = load(d, weights + i, span);
-    update(d, a, decay, load(d, gradient + i, span), w, m, v);
-    store(d, w, weights + i, span);
-    store(d, m, first + i, span);
-    store(d, v, second + i, span);
-    most1 = hn::Max(most1, keep(d, hn::Abs(m), span));
-    most2 = hn::Max(most2, keep(d, v, span));
-  };
   int64_t i = 0;
   for (; i + group * lanes <= count; i += group * lanes) {
     FloatVector m[group], v[group];
     decode_group(d, book1, codes1 + i, m);
     decode_group(d, book2, codes2 + i, v);
 #pragma GCC unroll 4
-    for (int k = 0; k < group; ++k) one(i + k * lanes, m[k], v[k], Whole{});
+    for (int k = 0; k < group; ++k)
+      update_vector(a, decay, gradient, weights, first, second, i + k * lanes, m[k], v[k], most, Whole{});
   }
-  for (; i < count; i += lanes) {
-    const auto rest = [&](auto span) HWY_ATTR {
-      one(i, decode(d, book1, codes1 + i, span), decode(d, book2, codes2 + i, span), span);
-    };
-    if (i + lanes <= count)
-      rest(Whole{});
-    else
-      rest(Part{static_cast<size_t>(count - i)});
+  for (; i + lanes <= count; i += lanes)
+    update_vector(a, decay, gradient, weights, first, second, i, decode(d, book1, codes1 + i, Whole{}),
+                  decode(d, book2, codes2 + i, Whole{}), most, Whole{});
+  if (i < count) {
+    const Part part{static_cast<size_t>(count - i)};
+    update_vector(a, decay, gradient, weights, first, second, i, decode(d, book1, codes1 + i, part),
+                  decode(d, book2, codes2 + i, part), most, part);
   }
-  most = {most1, most2};
+  return most;
 }
 
 /// Whole blocks of one grain. New moments stay in fp32 until all of their blocks' largest are known: block by block, each
-/// would wait for the end of the one before.
+/// would wait for the end of the one before. Coding needs nothing from memory, so the next grain is asked for meanwhile.
 HWY_INLINE void update_blocks(const AdamWOperands& o, const AdamW& s, int64_t begin, int64_t end) {
   constexpr size_t most_blocks = ops::grain / 64;
   const FloatTag d;
@@ -248,7 +262,7 @@ HWY_INLINE void update_blocks(const AdamWOperands& o, const AdamW& s, int64_t be
     };
     each_range(o.ranges, s.decay, at, at + o.block, [&](int64_t from, int64_t to, float decay) HWY_ATTR {
       clear_to(from);
-      update_codes(o, s, decay, at / o.block, from, to, first + (from - at), second + (from - at), most);
+      most = update_codes(o, s, decay, at / o.block, from, to, first + (from - at), second + (from - at), most);
       done = to;
     });
     const auto block = static_cast<size_t>((at - begin) / o.block);
@@ -263,7 +277,9 @@ HWY_INLINE void update_blocks(const AdamWOperands& o, const AdamW& s, int64_t be
     if (largest1[block] < 0) continue;
     const float *first = moments.first + (at - begin), *second = moments.second + (at - begin);
     uint8_t *codes1 = static_cast<uint8_t*>(o.moment1) + at, *codes2 = static_cast<uint8_t*>(o.moment2) + at;
+    prefetch(o.gradient + at + ops::grain, o.block);
     o.scale1[at / o.block] = encode_block<true>(dynamic_codebook(true), first, largest1[block], codes1, o.block);
+    prefetch(o.weights + at + ops::grain, o.block);
     o.scale2[at / o.block] = encode_block<false>(dynamic_codebook(false), second, largest2[block], codes2, o.block);
   }
 }
