@@ -19,8 +19,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::device::cpu::HWY_NAMESPACE {
 
-/// Rows are taken so many at a time, that the end of one's sums does not keep the others waiting.
-constexpr int together = 4;
+/// Rows are taken so many at a time, that the end of one's sums does not keep the others waiting, and no more than stay in
+/// the innermost cache.
+template <class T>
+constexpr int together = sizeof(T) > 2 ? 2 : 4;
 
 /// Over R rows from x on: the sum of f(row, v) over each row's elements, in an order that depends on `width` and the
 /// vector width only. Asks for the rows from `ahead` on meanwhile, if not null.
@@ -111,16 +113,17 @@ void norm(DType type, bool layer, const void* x, const void* gamma, const void* 
     for (int64_t row = begin; row < end;) {
       const T* in = from + row * width;
       T* out = to + row * width;
-      const bool many = row + together <= end;
+      const bool many = row + together<T> <= end;
       if (layer && many)
-        norm_rows<true, together>(in, scales, static_cast<const T*>(beta), out, mean + row, rstd + row, width, epsilon);
+        norm_rows<true, together<T>>(in, scales, static_cast<const T*>(beta), out, mean + row, rstd + row, width,
+                                     epsilon);
       else if (layer)
         norm_rows<true, 1>(in, scales, static_cast<const T*>(beta), out, mean + row, rstd + row, width, epsilon);
       else if (many)
-        norm_rows<false, together, T>(in, scales, nullptr, out, nullptr, rstd + row, width, epsilon);
+        norm_rows<false, together<T>, T>(in, scales, nullptr, out, nullptr, rstd + row, width, epsilon);
       else
         norm_rows<false, 1, T>(in, scales, nullptr, out, nullptr, rstd + row, width, epsilon);
-      row += many ? together : 1;
+      row += many ? together<T> : 1;
     }
   });
 }
@@ -250,16 +253,16 @@ void norm_backward(DType type, const void* dy, const void* x, const void* gamma,
                              static_cast<T*>(dx) + at,
                              dgamma,
                              dbeta};
-      const bool many = row + together <= end;
+      const bool many = row + together<T> <= end;
       if (dbeta != nullptr && many)
-        norm_backward_rows<true, together>(b, width);
+        norm_backward_rows<true, together<T>>(b, width);
       else if (dbeta != nullptr)
         norm_backward_rows<true, 1>(b, width);
       else if (many)
-        norm_backward_rows<false, together>(b, width);
+        norm_backward_rows<false, together<T>>(b, width);
       else
         norm_backward_rows<false, 1>(b, width);
-      row += many ? together : 1;
+      row += many ? together<T> : 1;
     }
   });
 }
