@@ -43,7 +43,7 @@ TEST_P(ElementwiseTest, AddOfATensorToItself) {
 }
 
 TEST_P(ElementwiseTest, FillZeroOfAnyType) {
-  for (const int64_t count : {int64_t{1}, int64_t{17}, int64_t{100003}}) {
+  for (const int64_t count : {int64_t{1}, int64_t{17}, int64_t{100003}, int64_t{3200017}}) {
     const auto device = make(3);
     Trial trial(*device);
     const int floats = trial.empty({count}), longs = trial.empty<int64_t>({count});
