@@ -62,8 +62,8 @@ struct RunEnd {
   double loss = 0;              ///< of the last step
   double seconds = 0;           ///< wall clock of the loop
   bool interrupted = false;     ///< stopped by a signal after a clean save
-  step::Traffic sent;           ///< by all ranks: counted at the send
-  step::Traffic planned;        ///< by all ranks: the programs' own count of the runs that were made
+  step::Traffic sent{};         ///< by all ranks: counted at the send
+  step::Traffic planned{};      ///< by all ranks: the programs' own count of the runs that were made
   std::filesystem::path saved;  ///< the last saved model; empty if none
 };
 
