@@ -68,9 +68,9 @@ void explain(const Arguments& arguments, const job::Job& job) {
   const auto planner = device::make_planner(static_cast<int>(job.run.threads));
   const step::Program program = step::build(request, step::Goal::train, *planner);
   if (arguments.json)
-    print_json(step::explain_json(request, program));
+    print_json(step::explain_json(request, program, *planner));
   else
-    print(step::explain(request, program));
+    print(step::explain(request, program, *planner));
 }
 
 /// The run's folder and log, made when the run has found nothing wrong and begins.

@@ -13,6 +13,7 @@
 #include "model/config.h"
 #include "model/unit.h"
 #include "step/memory.h"
+#include "step/summary.h"
 
 namespace strata::step {
 
@@ -115,9 +116,145 @@ int64_t scratch_of(const Block& block) {
   return 0;
 }
 
+/// "2 P / 8"
+std::string form_text(const StateShare& state) {
+  if (state.closed_form == 0) return "";
+  return fmt::format("{:.6g} P{}", state.bytes_per_parameter, state.ranks > 1 ? fmt::format(" / {}", state.ranks) : "");
+}
+
+std::string reach_text(const Program& program, const StateShare& state) {
+  return state.ranks == 1 ? "every rank" : program.level_names[static_cast<size_t>(state.reach - 1)];
+}
+
+std::string mesh_text(const Program& program) {
+  std::vector<std::string> levels;
+  for (size_t l = 0; l < program.widths.size(); ++l)
+    levels.push_back(fmt::format("{} {}", program.level_names[l], program.widths[l]));
+  return fmt::format("{}", fmt::join(levels, " x "));
+}
+
+/// "0.438 M": as a share of one 16-bit copy of the model.
+std::string copies_text(int64_t bytes, int64_t copy) {
+  return fmt::format("{:.3f} M", static_cast<double>(bytes) / static_cast<double>(copy));
+}
+
+int64_t copy_bytes(const PlacementSummary& placement) { return placement.padded * size_of(DType::bf16); }
+
+std::string placement_text(const Request& request, const Program& program, const PlacementSummary& placement) {
+  std::string out = fmt::format(
+      "\nPlacement (P = {} parameters: {} of the model, {} of padding, {:.3g} %)\n", placement.padded,
+      placement.parameters, placement.padded - placement.parameters,
+      100.0 * static_cast<double>(placement.padded - placement.parameters) / static_cast<double>(placement.parameters));
+  const job::Sharding sharding = job::resolve_placement(request.job, program.level_names);
+  out += fmt::format("  levels  {}\n  wires   {}\n", mesh_text(program),
+                     job::describe_wires(sharding, program.level_names));
+  out += fmt::format("  {:<12} {:<12} {:>6}   {:<16} {:>20} {:>20}\n", "state", "over", "ranks", "closed form", "bytes",
+                     "of this rank");
+  for (const StateShare& state : placement.states)
+    out += fmt::format("  {:<12} {:<12} {:>6}   {:<16} {:>20} {:>20}{}\n", state.state, reach_text(program, state),
+                       state.ranks, form_text(state), state.closed_form, state.bytes,
+                       state.difference.empty() ? "" : "   " + state.difference);
+  out += fmt::format("  {:<12} {:<12} {:>6}   {:<16} {:>20} {:>20}   {}\n", "all", "", "", "", placement.closed_form(),
+                     placement.bytes(), human_bytes(placement.bytes()));
+  return out;
+}
+
+std::string traffic_text(const Program& program, const PlacementSummary& placement, const TrafficSplit& split) {
+  const int64_t copy = copy_bytes(placement);
+  std::string out = fmt::format(
+      "\nTraffic: what this rank sends in a step of {} micro-batch{} (M = 2 P = {}, the model once in 16 bits)\n"
+      "  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n",
+      program.micro_batches, program.micro_batches == 1 ? "" : "es", human_bytes(copy), "level", "purpose", "wire",
+      "bytes a step", "messages", "", "each micro-batch", "once a step");
+  const auto row = [&](std::string_view level, std::string_view purpose, std::string_view wire, comm::Sent all,
+                       int64_t each, int64_t once) {
+    out += fmt::format("  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n", level, purpose, wire, all.bytes,
+                       all.messages, copies_text(all.bytes, copy), human_bytes(each), human_bytes(once));
+  };
+  const auto of = [](const Traffic& traffic, const Traffic::Key& key) {
+    const auto found = traffic.entries().find(key);
+    return found == traffic.entries().end() ? comm::Sent{} : found->second;
+  };
+  comm::Sent whole;
+  for (size_t level = 0; level < program.level_names.size(); ++level) {
+    comm::Sent all;
+    for (const auto& [key, sent] : split.step.entries()) {
+      if (key.level != static_cast<int32_t>(level)) continue;
+      row(program.level_names[level], name_of(key.purpose), key.wire, sent, of(split.micro_batch, key).bytes,
+          of(split.once, key).bytes);
+      all.bytes += sent.bytes, all.messages += sent.messages;
+    }
+    if (all.messages == 0) continue;
+    const auto l = static_cast<int32_t>(level);
+    row(program.level_names[level], "all", "", all, split.micro_batch.bytes(l), split.once.bytes(l));
+    whole.bytes += all.bytes, whole.messages += all.messages;
+  }
+  out += fmt::format("  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}\n", "all", "", "", whole.bytes, whole.messages,
+                     copies_text(whole.bytes, copy));
+  return out;
+}
+
+Json placement_json(const Request& request, const Program& program, const PlacementSummary& placement) {
+  const job::Sharding sharding = job::resolve_placement(request.job, program.level_names);
+  Json json;
+  json["parameters"] = placement.parameters;
+  json["padded_parameters"] = placement.padded;
+  json["levels"] = Json::array();
+  for (size_t l = 0; l < program.widths.size(); ++l)
+    json["levels"].push_back({{"name", program.level_names[l]}, {"width", program.widths[l]}});
+  json["wires"] = job::describe_wires(sharding, program.level_names);
+  json["states"] = Json::array();
+  for (const StateShare& state : placement.states)
+    json["states"].push_back({{"state", state.state},
+                              {"over", state.ranks == 1 ? Json(nullptr) : Json(reach_text(program, state))},
+                              {"ranks", state.ranks},
+                              {"bytes_per_parameter", state.bytes_per_parameter},
+                              {"closed_form", form_text(state)},
+                              {"closed_form_bytes", state.closed_form},
+                              {"bytes", state.bytes}});
+  json["closed_form_bytes"] = placement.closed_form();
+  json["bytes"] = placement.bytes();
+  return json;
+}
+
+Json traffic_json(const Program& program, const PlacementSummary& placement, const TrafficSplit& split) {
+  const auto put = [](Json& json, const char* bytes, const char* messages, const comm::Sent& sent) {
+    json[bytes] = sent.bytes;
+    json[messages] = sent.messages;
+  };
+  const auto of = [](const Traffic& traffic, const Traffic::Key& key) {
+    const auto found = traffic.entries().find(key);
+    return found == traffic.entries().end() ? comm::Sent{} : found->second;
+  };
+  Json json;
+  json["model_bytes_16"] = copy_bytes(placement);
+  json["entries"] = Json::array();
+  std::vector<comm::Sent> by_level(program.level_names.size());
+  comm::Sent all;
+  for (const auto& [key, sent] : split.step.entries()) {
+    const auto level = static_cast<size_t>(key.level);
+    Json entry = {{"level", program.level_names[level]}, {"purpose", name_of(key.purpose)}, {"wire", key.wire}};
+    put(entry, "bytes", "messages", sent);
+    put(entry, "bytes_per_micro_batch", "messages_per_micro_batch", of(split.micro_batch, key));
+    put(entry, "bytes_once", "messages_once", of(split.once, key));
+    json["entries"].push_back(std::move(entry));
+    for (comm::Sent* sum : {&by_level[level], &all}) sum->bytes += sent.bytes, sum->messages += sent.messages;
+  }
+  json["levels"] = Json::array();
+  for (size_t level = 0; level < by_level.size(); ++level) {
+    Json entry = {{"level", program.level_names[level]}};
+    put(entry, "bytes", "messages", by_level[level]);
+    entry["bytes_per_micro_batch"] = split.micro_batch.bytes(static_cast<int32_t>(level));
+    entry["bytes_once"] = split.once.bytes(static_cast<int32_t>(level));
+    json["levels"].push_back(std::move(entry));
+  }
+  put(json, "bytes", "messages", all);
+  return json;
+}
+
 }  // namespace
 
-std::string explain(const Request& request, const Program& program) {
+std::string explain(const Request& request, const Program& program, const device::Planner& planner) {
   std::string out;
   const auto line = [&]<typename... Args>(fmt::format_string<Args...> format, Args&&... args) {
     fmt::format_to(std::back_inserter(out), format, std::forward<Args>(args)...);
@@ -139,6 +276,9 @@ std::string explain(const Request& request, const Program& program) {
        program.recompute_flops() > 0
            ? fmt::format(", {}FLOP of them made again", human_count(program.recompute_flops()))
            : "");
+  const bool trains = program.goal == Goal::train;
+  const PlacementSummary placement = trains ? summarise_placement(request, program) : PlacementSummary();
+  if (trains) out += placement_text(request, program, placement);
 
   line("\nBlocks (each once; T = tokens of a micro-batch = {})", program.batch * program.sequence);
   const std::vector<int64_t> runs = runs_of_blocks(program);
@@ -167,6 +307,7 @@ std::string explain(const Request& request, const Program& program) {
       line("  {:<14} {:<16} over {:<20} {:>5} ranks   {:>5}x   vector {}", name_of(transfer.hop.collective),
            name_of(transfer.purpose), levels_text(program, transfer), transfer.hop.members(), number,
            human_bytes(transfer.hop.elements * size_of(transfer.hop.dtype)));
+    if (trains) out += traffic_text(program, placement, split_traffic(request, program, planner));
   }
 
   const MemoryPeak peak = memory_peak(program);
@@ -182,7 +323,7 @@ std::string explain(const Request& request, const Program& program) {
   return out;
 }
 
-Json explain_json(const Request& request, const Program& program) {
+Json explain_json(const Request& request, const Program& program, const device::Planner& planner) {
   const model::Config& model = request.job.model;
   const MemoryPeak peak = memory_peak(program);
   Json json;
@@ -229,6 +370,11 @@ Json explain_json(const Request& request, const Program& program) {
                                  {"group", transfer.hop.members()},
                                  {"runs", number},
                                  {"vector_bytes", transfer.hop.elements * size_of(transfer.hop.dtype)}});
+  if (program.goal == Goal::train) {
+    const PlacementSummary placement = summarise_placement(request, program);
+    json["placement"] = placement_json(request, program, placement);
+    json["traffic"] = traffic_json(program, placement, split_traffic(request, program, planner));
+  }
   json["tasks"] = program.tasks.size();
   Json by_kind;
   for (int k = 0; k < buffer_kinds; ++k)

@@ -57,13 +57,13 @@ int64_t member_of(const Program& program, const Transfer& transfer) {
   return std::find(ranks.begin(), ranks.end(), program.rank) - ranks.begin();
 }
 
-Traffic traffic(const Program& program) {
+Traffic traffic(const Program& program, std::optional<int32_t> micro_batch) {
   Traffic result;
   // Equal hops of many units and micro-batches are listed once.
   std::vector<std::pair<const Transfer*, std::vector<comm::Sent>>> known;
   for (const Task& task : program.tasks) {
     const auto* transfer = std::get_if<Transfer>(&task.work);
-    if (!transfer) continue;
+    if (!transfer || (micro_batch && task.micro_batch != *micro_batch)) continue;
     auto found = std::find_if(known.begin(), known.end(), [&](const auto& k) {
       return k.first->first_level == transfer->first_level && k.first->hop == transfer->hop;
     });

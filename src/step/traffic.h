@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -40,7 +41,7 @@ std::string wire_name(const device::Wire& wire);
 int64_t member_of(const Program& program, const Transfer& transfer);
 std::vector<int64_t> members_of(const Program& program, const Transfer& transfer);
 
-/// What one run of the program sends.
-Traffic traffic(const Program& program);
+/// What one run of the program sends; only what belongs to one micro-batch, if one is given.
+Traffic traffic(const Program& program, std::optional<int32_t> micro_batch = {});
 
 }  // namespace strata::step

@@ -8,7 +8,6 @@
 #include "model/unit.h"
 #include "small_job.h"
 #include "step/check.h"
-#include "step/explain.h"
 #include "step/memory.h"
 
 namespace strata::step {
@@ -221,21 +220,6 @@ TEST(Check, CatchesOverlapAndReadsOfNothing) {
   Program unordered = good;
   std::swap(unordered.tasks[0], unordered.tasks[1]);
   EXPECT_THROW(check(unordered), std::logic_error);
-}
-
-TEST(Explain, TellsBlocksScheduleAndMemory) {
-  const Request request{.job = small_job(model::Family::llama)};
-  const auto planner = device::make_planner(1);
-  const Program p = build(request, Goal::train, *planner);
-  const std::string text = explain(request, p);
-  for (const char* part :
-       {"layer/forward   runs 6x", "rotary(", "F0 B0 F1 B1 update", "moments", "8 sequences = 4 micro x 2"})
-    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
-  const auto json = explain_json(request, p);
-  EXPECT_EQ(json["memory"]["arena_bytes"], p.arena_bytes);
-  int64_t by_kind = 0;
-  for (const auto& [kind, bytes] : json["memory"]["by_kind"].items()) by_kind += bytes.get<int64_t>();
-  EXPECT_EQ(by_kind + json["memory"]["gap_bytes"].get<int64_t>(), p.arena_bytes);
 }
 
 }  // namespace
