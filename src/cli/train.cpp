@@ -16,6 +16,7 @@
 #include "report/progress.h"
 #include "report/run_files.h"
 #include "report/tensorboard.h"
+#include "report/trace.h"
 #include "step/build.h"
 #include "step/explain.h"
 #include "train/alone.h"
@@ -83,6 +84,7 @@ class RunFiles : public train::Observer {
     log_->on_start(start);
   }
   void on_step(const train::StepReport& step) override { log_->on_step(step); }
+  void on_timeline(const train::TimelineReport& timeline) override { log_->on_timeline(timeline); }
   void on_validation(const train::ValidationReport& validation) override { log_->on_validation(validation); }
   void on_saved(int64_t step, const std::filesystem::path& folder) override { log_->on_saved(step, folder); }
   void on_end(const train::RunEnd& end) override { log_->on_end(end); }
@@ -121,7 +123,8 @@ void train_on(const Team& team, const Arguments& arguments) {
   report::Progress progress({.out = arguments.json ? stderr : stdout, .peak = peak});
   report::Metrics metrics(peak);
   report::TensorBoard tensorboard;
-  std::vector<train::Observer*> observers = {&files, &metrics, &tensorboard, &progress};
+  report::TraceFiles traces;
+  std::vector<train::Observer*> observers = {&files, &metrics, &tensorboard, &traces, &progress};
   const train::RunEnd end = train::train(job, *device, observers, arguments.replace, peers);
   if (arguments.json)
     print_json({{"steps", end.step},

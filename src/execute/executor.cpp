@@ -37,7 +37,7 @@ const step::Traffic& Executor::sent() const {
 
 void Executor::run(uint64_t noise) {
   using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
+  const auto start = started_ = Clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
   if (transfers_) transfers_->begin(start, noise);
   for (size_t t = 0; t < program_.tasks.size(); ++t) {

@@ -1,6 +1,7 @@
 #pragma once
 // Runs a step program on a device. Decides nothing: order, buffers and dependencies are the program's.
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -35,8 +36,9 @@ class Executor {
   void time_operations();
   const std::vector<std::vector<double>>& operation_seconds() const { return operation_seconds_; }
 
-  /// When each task of the last run began and ended.
+  /// When each task of the last run began and ended, and when the run did: what its spans count from.
   const step::Timeline& timeline() const { return timeline_; }
+  std::chrono::steady_clock::time_point started() const { return started_; }
   const step::Program& program() const { return program_; }
 
  private:
@@ -53,6 +55,7 @@ class Executor {
   std::vector<std::vector<PreparedOp>> blocks_;
   std::vector<device::Address> operands_;  // room for the widest op
   step::Timeline timeline_;
+  std::chrono::steady_clock::time_point started_;
   std::vector<std::vector<double>> operation_seconds_;  // empty: not timed
   std::unique_ptr<Transfers> transfers_;                // null: the program has none. Ends before what it writes to
 };

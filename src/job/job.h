@@ -151,6 +151,7 @@ struct Run {
   std::string machine;          ///< name or path of a machine file; "" = detect
   std::string folder = "run";   ///< logs, metrics and checkpoints; relative to the working directory
   int64_t log_every = 10;       ///< steps
+  std::vector<int64_t> trace;   ///< steps, from 1, whose timeline is written to the run's folder
   struct Validate {
     int64_t every = 0;  ///< steps; 0 = never
     int64_t batches = 10;

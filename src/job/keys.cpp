@@ -375,6 +375,18 @@ Key split_key() {
       [](const Job& job) { return job.data.split.empty() ? Json() : Json(job.data.split); });
 }
 
+Key trace_key() {
+  return custom(
+      "run.trace", "list of step numbers", "",
+      "Steps, from 1, whose timeline on all ranks is written to run.folder as trace-step-N.json, for Perfetto",
+      [](Job& job, const Spot& at) {
+        job.run.trace.clear();
+        for (const toml::node& item : read_list(at, "a list of step numbers"))
+          job.run.trace.push_back(read_whole(at.inside(item, fmt::format("[{}]", job.run.trace.size())), long_count));
+      },
+      [](const Job& job) { return Json(job.run.trace); });
+}
+
 // A list of numbers and "*" has no names; both keys write the same levels, so they may come in either order.
 Key levels_key() {
   return custom(
@@ -808,6 +820,7 @@ std::vector<Key> make_table() {
   add(text("run.folder", "path", "", "Logs, metrics and checkpoints; relative to the working directory", AT(run.folder),
            Empty::refused));
   add(whole("run.log_every", "", "Steps between progress lines", AT(run.log_every), count));
+  add(trace_key());
   add(whole("run.validate.every", "", "Steps between validation losses; 0: never", AT(run.validate.every),
             count_or_none));
   add(whole("run.validate.batches", "", "Global batches a validation loss is the mean of", AT(run.validate.batches),

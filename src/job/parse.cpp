@@ -540,6 +540,10 @@ class Loader {
   }
 
   void finish_run(const Job& job) const {
+    for (int64_t step : job.run.trace)
+      if (step > job.run.steps)
+        throw input_error("{}: there is no step {} in a run of {} (run.steps)", where("run.trace"), step,
+                          job.run.steps);
     if (job.run.validate.every == 0 || job.data.train.empty()) return;
     const bool share = job.data.split.size() >= 2 && job.data.split[1] > 0;
     if (job.data.validation.empty() && !share)

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "job/placement.h"
+#include "report/ledger.h"
 #include "report/run_files.h"
 
 namespace strata::report {
@@ -33,12 +35,41 @@ void write(AppendFile& file, Json& record) {
   file.write(record.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
+Json levels_json(const step::Program* program) {
+  if (program == nullptr || program->level_names.empty()) return nullptr;
+  Json levels = Json::array();
+  for (size_t level = 0; level < program->level_names.size(); ++level)
+    levels.push_back({{"name", program->level_names[level]}, {"width", program->widths[level]}});
+  return levels;
+}
+
+Json placement_json(const job::Job& job, const step::Program* program) {
+  if (program == nullptr || program->level_names.empty()) return nullptr;
+  const job::Sharding sharding = job::resolve_placement(job, program->level_names);
+  const auto level = [&](int reach) {
+    return reach == 0 ? Json(nullptr) : Json(program->level_names[static_cast<size_t>(reach - 1)]);
+  };
+  return {{"weights", level(sharding.weights)},
+          {"secondary", level(sharding.secondary)},
+          {"gradients", level(sharding.gradients)},
+          {"optimizer", level(sharding.optimizer)},
+          {"wires", job::describe_wires(sharding, program->level_names)}};
+}
+
+void put(Json& record, const LedgerRow& row) {
+  record["bytes"] = row.sent.bytes;
+  record["messages"] = row.sent.messages;
+  record["planned_bytes"] = row.planned.bytes;
+  record["planned_messages"] = row.planned.messages;
+}
+
 }  // namespace
 
 Metrics::Metrics(Peak peak) : peak_(std::move(peak)) {}
 
 void Metrics::on_start(const train::RunStart& start) {
   STRATA_CHECK(start.job != nullptr);
+  level_names_ = start.program == nullptr ? std::vector<std::string>() : start.program->level_names;
   start_ = start;
   start_.job = nullptr, start_.program = nullptr;
   const std::filesystem::path path = metrics_file(start.folder);
@@ -68,6 +99,9 @@ void Metrics::on_start(const train::RunStart& start) {
                      {"tensor", start.batch.tensor},
                      {"pipeline", start.batch.pipeline},
                      {"sequence", job.batch.sequence}};
+  record["ranks"] = start.ranks;
+  record["levels"] = levels_json(start.program);
+  record["placement"] = placement_json(job, start.program);
   record["steps"] = job.run.steps;
   record["first_step"] = start.first_step;
   record["device"] = start.device;
@@ -130,6 +164,18 @@ void Metrics::on_saved(int64_t step, const std::filesystem::path& folder) {
 }
 
 void Metrics::on_end(const train::RunEnd& end) {
+  const std::vector<LedgerRow> rows = ledger(end, level_names_);
+  if (start_.ranks > 1) {
+    Json traffic = {{"record", "traffic"}, {"step", end.step}, {"entries", Json::array()}};
+    for (const LedgerRow& row : rows) {
+      Json entry = {{"level", row.level}, {"purpose", row.purpose}, {"wire", row.wire}};
+      put(entry, row);
+      traffic["entries"].push_back(std::move(entry));
+    }
+    put(traffic, total(rows));
+    traffic["as_planned"] = ledger_differences(rows).empty();
+    write(*file_, traffic);
+  }
   Json record;
   record["record"] = "end";
   record["step"] = end.step;

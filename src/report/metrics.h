@@ -1,13 +1,19 @@
 #pragma once
 // metrics.jsonl: a run as JSON Lines, one object a record, told apart by "record".
 //
-//   start       format (1), job_digest, model, parameters, batch, steps, first_step, device, folder, memory_planned (bytes),
-//               flops (both formulas, what they give, the peak and its name), job (every key)
+//   start       format (1), job_digest, model, parameters, batch, ranks, levels (of the machine, innermost first: name and
+//               width; null if not known), placement (weights, secondary, gradients, optimizer: the level over which ranks
+//               share one copy, null: each has its own; wires, in words; null if not known), steps, first_step, device, folder,
+//               memory_planned (bytes), flops (both formulas, what they give, the peak and its name), job (every key)
 //   step        step, loss, grad_norm, clip_factor, skipped, learning_rate, tokens, total_tokens, tokens_per_s,
 //               seconds, model_tflops, hardware_tflops, memory_planned, memory_allocated, memory_resident, allocations,
 //               library_allocations
 //   validation  step, loss, tokens, seconds
 //   saved       step, folder
+//   traffic     before the end, of runs on several ranks: step, entries (level, purpose, wire, bytes, messages,
+//               planned_bytes, planned_messages), bytes, messages, planned_bytes, planned_messages (of all entries),
+//               as_planned. Sums over all ranks and the whole run, counted at the send; planned: what the step programs
+//               list for the runs that were made
 //   end         step, seconds, interrupted, saved; a file without it belongs to a run that goes on or was killed
 //
 // Every record ends with "time", seconds since 1970. Keys are stable: they are always there, null where nothing is
@@ -20,6 +26,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "report/append_file.h"
 #include "report/flops.h"
@@ -40,6 +48,7 @@ class Metrics : public train::Observer {
  private:
   Peak peak_;
   train::RunStart start_;  // its pointers are cleared
+  std::vector<std::string> level_names_;
   std::unique_ptr<AppendFile> file_;
 };
 

@@ -15,7 +15,9 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "job/batch.h"
+#include "report/ledger.h"
 #include "report/run_files.h"
+#include "report/trace.h"
 
 namespace strata::report {
 
@@ -118,6 +120,7 @@ void Progress::on_start(const train::RunStart& start) {
                                           : "not known, so no share of it is shown"));
   print(fmt::format("files    {}", start.folder.string()));
 
+  level_names_ = start.program == nullptr ? std::vector<std::string>() : start.program->level_names;
   start_ = start;
   start_.job = nullptr, start_.program = nullptr;
   started_ = last_shown_ = options_.clock();
@@ -150,6 +153,18 @@ void Progress::on_step(const train::StepReport& step) {
   if (!edge && !due) return;
   show_live();
   last_shown_ = now;
+}
+
+void Progress::on_timeline(const train::TimelineReport& timeline) {
+  const TraceSummary summary = summarise(timeline);
+  const std::string share =
+      timeline.ranks.size() > 1
+          ? fmt::format("computing {:.0f} % (rank {}) to {:.0f} % (rank {}) of {}", 100 * summary.least,
+                        summary.least_rank, 100 * summary.most, summary.most_rank, human_duration(summary.seconds))
+          : fmt::format("computing {:.0f} % of {}", 100 * summary.least, human_duration(summary.seconds));
+  print(fmt::format("step {}: traced on {}, {}: {}", timeline.step,
+                    count_text(static_cast<int64_t>(timeline.ranks.size()), "rank"), share,
+                    trace_file(start_.folder, timeline.step).string()));
 }
 
 void Progress::on_validation(const train::ValidationReport& validation) {
@@ -202,6 +217,9 @@ void Progress::on_end(const train::RunEnd& end) {
                           ? ""
                           : fmt::format(", {} resident at the process's peak", human_bytes(last_.resident_bytes))));
   }
+  const std::vector<LedgerRow> rows = ledger(end, level_names_);
+  if (!rows.empty()) print("traffic  sent by all ranks; a step: the mean, validations counted in");
+  for (const std::string& line : ledger_lines(rows, done_)) print("         " + line);
   if (!end.saved.empty()) print(fmt::format("model    {}", end.saved.string()));
   std::string files = start_.folder.string();
   for (const auto& path :

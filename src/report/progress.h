@@ -42,6 +42,7 @@ class Progress : public train::Observer {
   ~Progress() override;
   void on_start(const train::RunStart& start) override;
   void on_step(const train::StepReport& step) override;
+  void on_timeline(const train::TimelineReport& timeline) override;
   void on_validation(const train::ValidationReport& validation) override;
   void on_saved(int64_t step, const std::filesystem::path& folder) override;
   void on_end(const train::RunEnd& end) override;
@@ -58,6 +59,7 @@ class Progress : public train::Observer {
   ProgressOptions options_;
   bool terminal_ = false;
   train::RunStart start_;  // its pointers are cleared
+  std::vector<std::string> level_names_;
   int64_t steps_ = 0, log_every_ = 0;
 
   train::StepReport last_;

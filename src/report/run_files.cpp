@@ -14,6 +14,8 @@
 #include "core/error.h"
 #include "files/atomic_file.h"
 #include "job/batch.h"
+#include "report/ledger.h"
+#include "report/trace.h"
 
 namespace strata::report {
 
@@ -22,6 +24,8 @@ namespace fs = std::filesystem;
 fs::path job_file(const fs::path& folder) { return folder / "job.toml"; }
 fs::path metrics_file(const fs::path& folder) { return folder / "metrics.jsonl"; }
 fs::path tensorboard_folder(const fs::path& folder) { return folder / "tensorboard"; }
+fs::path trace_file(const fs::path& folder, int64_t step) { return folder / fmt::format("trace-step-{}.json", step); }
+
 fs::path log_file(const fs::path& folder, int64_t rank) { return folder / "log" / fmt::format("rank-{}.log", rank); }
 
 namespace {
@@ -100,11 +104,19 @@ void LogListener::on_start(const train::RunStart& start) {
   log_->info("run starts after step {} of {}: job {:016x}, {} parameters, {}; {}, {} bytes planned", start.first_step,
              start.job->run.steps, job::digest(*start.job), start.parameters, job::describe(start.batch), start.device,
              start.planned_bytes);
+  level_names_ = start.program == nullptr ? std::vector<std::string>() : start.program->level_names;
 }
 
 void LogListener::on_step(const train::StepReport& step) {
   if (step.skipped)
     log_->warn("step {}: skipped, gradients are not finite (norm {}, loss {})", step.step, step.grad_norm, step.loss);
+}
+
+void LogListener::on_timeline(const train::TimelineReport& timeline) {
+  const TraceSummary summary = summarise(timeline);
+  log_->info("step {}: traced on {} ranks, {:.6f} s, computing {:.4f} (rank {}) to {:.4f} (rank {}) of it",
+             timeline.step, timeline.ranks.size(), summary.seconds, summary.least, summary.least_rank, summary.most,
+             summary.most_rank);
 }
 
 void LogListener::on_validation(const train::ValidationReport& validation) {
@@ -117,6 +129,9 @@ void LogListener::on_saved(int64_t step, const fs::path& folder) {
 }
 
 void LogListener::on_end(const train::RunEnd& end) {
+  const std::vector<LedgerRow> rows = ledger(end, level_names_);
+  for (const std::string& line : ledger_lines(rows, end.step)) log_->info("traffic: {}", line);
+  for (const std::string& line : ledger_differences(rows)) log_->error("traffic is not as counted: {}", line);
   log_->info("run {} at step {} after {:.3f} s", end.interrupted ? "was stopped" : "ends", end.step, end.seconds);
 }
 

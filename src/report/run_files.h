@@ -4,14 +4,16 @@
 //   job.toml        the merged job, every key with its value
 //   metrics.jsonl   metrics.h
 //   tensorboard/    tensorboard.h
+//   trace-step-N.json  trace.h, of the steps in run.trace
 //   log/rank-N.log  what rank N had to say; runs follow each other
 //
-// A new run in a folder that holds an older one moves the older one's job.toml (if it differs), metrics.jsonl and
-// tensorboard/ aside: NAME.1, then NAME.2 and so on, the highest number the youngest. A resumed run goes on in them.
+// A new run in a folder that holds an older one moves the older one's job.toml (if it differs), metrics.jsonl, tensorboard/
+// and traces of the same steps aside: NAME.1, then NAME.2 and so on, the highest number the youngest. A resumed run goes on in them.
 
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "job/job.h"
 #include "train/observer.h"
@@ -25,6 +27,7 @@ namespace strata::report {
 std::filesystem::path job_file(const std::filesystem::path& folder);
 std::filesystem::path metrics_file(const std::filesystem::path& folder);
 std::filesystem::path tensorboard_folder(const std::filesystem::path& folder);
+std::filesystem::path trace_file(const std::filesystem::path& folder, int64_t step);
 std::filesystem::path log_file(const std::filesystem::path& folder, int64_t rank);
 
 /// Renames a file or folder to the first free NAME.1, NAME.2, ... and returns that; "" if there was nothing, or only an
@@ -58,12 +61,14 @@ class LogListener : public train::Observer {
   ~LogListener() override;
   void on_start(const train::RunStart& start) override;
   void on_step(const train::StepReport& step) override;
+  void on_timeline(const train::TimelineReport& timeline) override;
   void on_validation(const train::ValidationReport& validation) override;
   void on_saved(int64_t step, const std::filesystem::path& folder) override;
   void on_end(const train::RunEnd& end) override;
 
  private:
   std::shared_ptr<spdlog::logger> log_;
+  std::vector<std::string> level_names_;
 };
 
 }  // namespace strata::report

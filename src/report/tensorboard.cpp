@@ -136,6 +136,7 @@ void EventFile::write_record(const std::string& event) {
 }
 
 void TensorBoard::on_start(const train::RunStart& start) {
+  level_names_ = start.program == nullptr ? std::vector<std::string>() : start.program->level_names;
   start_ = start;
   start_.job = nullptr, start_.program = nullptr;
   const std::filesystem::path folder = tensorboard_folder(start.folder);
@@ -171,6 +172,16 @@ void TensorBoard::on_validation(const train::ValidationReport& validation) {
   events_->write(unix_seconds(), validation.step, std::span(&loss, 1));
 }
 
-void TensorBoard::on_end(const train::RunEnd&) { events_->finish(); }
+void TensorBoard::on_end(const train::RunEnd& end) {
+  if (start_.ranks > 1) {
+    std::vector<std::string> tags;
+    for (const std::string& level : level_names_) tags.push_back("traffic/" + level + "_bytes");
+    std::vector<Scalar> scalars;
+    for (size_t level = 0; level < tags.size(); ++level)
+      scalars.push_back({tags[level], static_cast<float>(end.sent.bytes(static_cast<int32_t>(level)))});
+    if (!scalars.empty()) events_->write(unix_seconds(), end.step, scalars);
+  }
+  events_->finish();
+}
 
 }  // namespace strata::report

@@ -9,13 +9,14 @@
 //
 // Tags: train/loss, train/grad_norm, train/clip_factor, train/skipped, train/learning_rate, speed/tokens_per_s,
 // speed/model_tflops, speed/hardware_tflops (a rank, as in metrics.h), memory/allocated_bytes, memory/resident_bytes,
-// validation/loss. Values are fp32, as the format has them; metrics.jsonl is exact.
+// validation/loss; at the end of a run on several ranks traffic/LEVEL_bytes, what all ranks sent over it. Values are fp32, as the format has them; metrics.jsonl is exact.
 
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "report/append_file.h"
 #include "report/flops.h"
@@ -56,6 +57,7 @@ class TensorBoard : public train::Observer {
 
  private:
   train::RunStart start_;  // its pointers are cleared
+  std::vector<std::string> level_names_;
   std::unique_ptr<EventFile> events_;
 };
 

@@ -58,13 +58,27 @@ struct ValidationReport {
 
 struct RunEnd {
   int64_t step = 0;
-  int64_t skipped = 0;          ///< steps whose gradients overflowed
-  double loss = 0;              ///< of the last step
-  double seconds = 0;           ///< wall clock of the loop
-  bool interrupted = false;     ///< stopped by a signal after a clean save
-  step::Traffic sent{};         ///< by all ranks: counted at the send
-  step::Traffic planned{};      ///< by all ranks: the programs' own count of the runs that were made
-  std::filesystem::path saved;  ///< the last saved model; empty if none
+  int64_t skipped = 0;            ///< steps whose gradients overflowed
+  double loss = 0;                ///< of the last step
+  double seconds = 0;             ///< wall clock of the loop
+  bool interrupted = false;       ///< stopped by a signal after a clean save
+  step::Traffic sent{};           ///< by all ranks: counted at the send
+  step::Traffic planned{};        ///< by all ranks: the programs' own count of the runs that were made
+  std::filesystem::path saved{};  ///< the last saved model; empty if none
+};
+
+/// What one rank did when in a traced step.
+struct RankTimeline {
+  double clock_error = 0;  ///< seconds; how far this rank's times may be off against rank 0's at most
+  std::vector<step::TaskLabel> tasks{};
+  step::Timeline spans{};  ///< one a task; seconds from the moment at which the first rank began the step's program
+};
+
+/// A step of run.trace on all ranks, on rank 0's clock.
+struct TimelineReport {
+  int64_t step = 0;
+  std::vector<std::string> level_names{};  ///< of the machine, innermost first
+  std::vector<RankTimeline> ranks{};
 };
 
 /// Callbacks come from rank 0's loop, in order; exceptions end the run.
@@ -73,6 +87,7 @@ class Observer {
   virtual ~Observer() = default;
   virtual void on_start(const RunStart&) {}
   virtual void on_step(const StepReport&) {}
+  virtual void on_timeline(const TimelineReport&) {}  ///< after on_step, on rank 0 only
   virtual void on_validation(const ValidationReport&) {}
   virtual void on_saved(int64_t step, const std::filesystem::path& folder) { (void)step, (void)folder; }
   virtual void on_end(const RunEnd&) {}

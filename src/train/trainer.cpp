@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
@@ -20,6 +21,7 @@
 #include "train/saver.h"
 #include "train/signals.h"
 #include "train/team.h"
+#include "train/timelines.h"
 
 namespace strata::train {
 
@@ -255,6 +257,12 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
       report.library_allocations = outcome.allocations.libraries;
     }
     tell([&](Observer& o) { o.on_step(report); });
+    if (std::find(job.run.trace.begin(), job.run.trace.end(), step + 1) != job.run.trace.end()) {
+      const TimelineReport timeline = collect_timelines(team, runner.executor(step::Goal::train), step + 1);
+      together(team, "writing a step's timeline", [&] {
+        if (rank == 0) tell([&](Observer& o) { o.on_timeline(timeline); });
+      });
+    }
     if (!std::isfinite(loss) || (report.skipped && !scaled))
       throw everywhere(run_error(
           "step {}: the {} is not finite (loss {}, gradient norm {}, learning rate {:.3g}); nothing was saved for this "

@@ -105,16 +105,29 @@ TEST_F(Run, ProgressHasLossSpeedAndMemory) {
     EXPECT_NE(trained.out.find(part), std::string::npos) << part << "\n" << trained.out;
 }
 
+TEST_F(Run, WritesTheTimelineOfTheStepsAskedFor) {
+  const Outcome trained = strata({"train", path("job.toml"), "--set", "run.trace=[3, 20]"});
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_NE(trained.out.find("step 3: traced on 1 rank"), std::string::npos) << trained.out;
+  for (const char* name : {"run/trace-step-3.json", "run/trace-step-20.json"}) {
+    std::ifstream file(path(name));
+    EXPECT_FALSE(Json::parse(file)["traceEvents"].empty()) << name;
+  }
+  refused({"train", path("job.toml"), "--set", "run.trace=[21]"}, "run.trace");
+}
+
 TEST_F(Run, ExplainsForAnyNumberOfRanksWithoutDataOrDevice) {
   std::ofstream(path("plan.toml"))
       << "[model]\npreset = \"gpt-175b\"\n[batch]\nglobal = 768\nmicro = 1\n[mesh]\nlevels = [2, 4, \"*\"]\n"
          "[placement]\npreset = \"zero-topo\"\n[run]\nsteps = 1\n";
   const Outcome text = strata({"train", path("plan.toml"), "--explain", "--ranks", "384"});
   ASSERT_EQ(text.code, 0) << text.err;
-  for (const char* part : {"layer/forward", "Schedule", "Memory", "reduce_scatter gradients"})
+  for (const char* part : {"layer/forward", "Schedule", "Memory", "reduce-scatter gradients", "4 P / 2", "Traffic"})
     EXPECT_NE(text.out.find(part), std::string::npos) << part;
   const Outcome json = strata({"train", path("plan.toml"), "--explain", "--ranks", "384", "--json"});
   EXPECT_EQ(Json::parse(json.out)["ranks"], 384);
+  EXPECT_EQ(Json::parse(json.out)["placement"]["states"][0]["ranks"], 2);
+  EXPECT_EQ(Json::parse(json.out)["traffic"]["levels"][2]["level"], "system");
   refused({"train", path("plan.toml"), "--explain", "--ranks", "12"}, "12");
 }
 

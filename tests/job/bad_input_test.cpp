@@ -101,6 +101,8 @@ INSTANTIATE_TEST_SUITE_P(
     OutOfRange, BadLine,
     testing::Values(
         Bad{"micro", "micro = 0", "batch.micro: 0 must be at least 1"},
+        Bad{"seed", "trace = [3, 0]", "run.trace[1]: 0 must be at least 1"},
+        Bad{"seed", "trace = 3", "run.trace: must be a list of step numbers, not 3"},
         Bad{"micro", "micro = -4", "batch.micro: -4 must be at least 1"},
         Bad{"micro", "micro = 3000000000", "batch.micro: 3000000000 must be at least 1 and at most 2147483647"},
         Bad{"micro", "micro = 9223372036854775807", "batch.micro: 9223372036854775807 must be"},
@@ -183,6 +185,7 @@ INSTANTIATE_TEST_SUITE_P(
     AgainstAnotherKey, BadLine,
     testing::Values(Bad{"micro", "sequence = 4096",
                         "batch.sequence: 4096 tokens are longer than model.sequence = 2048"},
+                    Bad{"seed", "trace = [1, 150001]", "run.trace: there is no step 150001 in a run of 150000"},
                     Bad{"pipeline = 1", "pipeline = 45", "mesh.pipeline: 45 stages for 44 layers"},
                     Bad{"schedule = {", "schedule = { shape = \"cosine\", min_lr = 1.0 }",
                         "optimizer.schedule.min_lr: 1 is above optimizer.lr"},
