@@ -165,7 +165,7 @@ std::string traffic_text(const Program& program, const PlacementSummary& placeme
       "\nTraffic: what this rank sends in a step of {} micro-batch{} (M = 2 P = {}, the model once in 16 bits)\n"
       "  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n",
       program.micro_batches, program.micro_batches == 1 ? "" : "es", human_bytes(copy), "level", "purpose", "wire",
-      "bytes a step", "messages", "", "each micro-batch", "once a step");
+      "bytes a step", "messages", "in M", "each micro-batch", "once a step");
   const auto row = [&](std::string_view level, std::string_view purpose, std::string_view wire, comm::Sent all,
                        int64_t each, int64_t once) {
     out += fmt::format("  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n", level, purpose, wire, all.bytes,
