@@ -7,6 +7,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_comm.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_wires.h"
 #include "cli/verb.h"
@@ -227,6 +228,7 @@ void add_bench(CLI::App& app) {
   step->callback([arguments] { bench_step(*arguments); });
   add_bench_kernels(*verb);
   add_bench_wires(*verb);
+  add_bench_comm(*verb);
 }
 
 }  // namespace strata::cli

@@ -30,7 +30,7 @@ void with_ranks(bool thread_a_level, double timeout, bool json, const std::funct
   if (!mpi::launched()) return work({});
   mpi::World world(thread_a_level);
   comm::Transport& transport = world.transport();
-  Team team{transport.ranks() > 1 ? &transport : nullptr, transport.rank(), transport.ranks(), {}};
+  Team team{transport.ranks() > 1 ? &transport : nullptr, transport.rank(), transport.ranks(), &world, {}};
   try {
     if (team.ranks > 1) {
       comm::Control control(transport, timeout);

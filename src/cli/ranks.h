@@ -7,6 +7,7 @@
 
 #include "comm/transport.h"
 #include "machine/levels.h"
+#include "mpi/world.h"
 
 namespace strata::cli {
 
@@ -14,6 +15,7 @@ namespace strata::cli {
 struct Team {
   comm::Transport* transport = nullptr;  ///< null: alone
   int64_t rank = 0, ranks = 1;
+  mpi::World* world = nullptr;           ///< null: alone
   std::vector<machine::Level> detected;  ///< what the ranks see of their machine; empty if alone
 };
 

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "device/device.h"
 #include "device/threads.h"
+#include "job/placement.h"
 #include "train/verify.h"
 
 namespace strata::cli {
@@ -18,16 +19,23 @@ using Json = nlohmann::ordered_json;
 
 struct Arguments {
   std::string folder, device = "cpu", dtype = "fp32";
+  std::string placement = "ddp";
   int threads = 1;
+  int64_t ranks = 1;
   bool json = false;
 };
 
 void verify_model(const Arguments& arguments) {
   device::prepare_threads(arguments.threads, 1, program_arguments());
-  const auto device =
-      arguments.device == "poison" ? device::make_poison(arguments.threads) : device::make_cpu(arguments.threads);
-  const train::VerifyReport report =
-      train::verify_model(arguments.folder, compute_type(arguments.dtype), *device, arguments.threads);
+  if (arguments.ranks > 1 && arguments.device == "poison")
+    throw input_error("--device poison: its memory is closed to other ranks; verify on one, or on the cpu");
+  const train::VerifyOn on{.compute = compute_type(arguments.dtype),
+                           .threads = arguments.threads,
+                           .ranks = arguments.ranks,
+                           .placement = arguments.placement,
+                           .make_device = arguments.device == "poison" ? device::make_poison : device::make_cpu};
+  const train::VerifyReport report = train::verify_model(arguments.folder, on);
+  const auto device = on.make_device(on.threads);
   if (arguments.json) {
     Json rows = Json::array();
     for (const train::VerifyRow& row : report.rows)
@@ -39,12 +47,16 @@ void verify_model(const Arguments& arguments) {
     print_json({{"folder", arguments.folder},
                 {"model", report.model},
                 {"dtype", arguments.dtype},
+                {"ranks", arguments.ranks},
+                {"placement", arguments.placement},
                 {"device", device->description()},
                 {"passed", report.passed()},
                 {"checks", rows}});
   } else {
     print_line(fmt::format("{}: {}", arguments.folder, report.model));
-    print_line(fmt::format("in {} on {}", arguments.dtype, device->description()));
+    print_line(
+        fmt::format("in {} on {}{}", arguments.dtype, device->description(),
+                    arguments.ranks > 1 ? fmt::format(", {} ranks, {}", arguments.ranks, arguments.placement) : ""));
     size_t width = 0;
     for (const train::VerifyRow& row : report.rows) width = std::max(width, row.what.size());
     for (const train::VerifyRow& row : report.rows)
@@ -69,6 +81,10 @@ void add_verify(CLI::App& app) {
   model->add_option("--threads", arguments->threads, "Threads to compute with")->check(CLI::Range(1, 1024));
   model->add_option("--device", arguments->device, "cpu, or poison: the CPU behind memory that faults on host access")
       ->check(CLI::IsMember({"cpu", "poison"}));
+  model->add_option("--ranks", arguments->ranks, "Ranks, as threads of this process")->check(CLI::Range(1, 64));
+  std::vector<std::string> presets(job::placement_presets().begin(), job::placement_presets().end());
+  model->add_option("--placement", arguments->placement, "Placement preset of the ranks, on full wires")
+      ->check(CLI::IsMember(presets));
   add_json(*model, arguments->json);
   model->callback([arguments] { verify_model(*arguments); });
   add_verify_tokenizer(*verb);

@@ -169,21 +169,26 @@ Sharding resolve_placement(const Job& job, std::span<const std::string> levels, 
       result.wires[p][static_cast<size_t>(tree.level(level, fmt::format("placement.wires.{}", name_of(purpose))))] =
           wire;
 
+    // What travels in one hop travels on one wire: a preset's hops give way, a job's own are its word against it.
+    const std::vector<Wire>& wires = result.wires[p];
+    const auto at = [&](int level) { return wires[static_cast<size_t>(level)]; };
     const std::string key = fmt::format("placement.hops.{}", name_of(purpose));
-    if (!placement.hops[p].empty())
-      result.hops[p] = given_hops(tree, placement.hops[p], key);
-    else
-      result.hops[p] = preset_hops(tree, preset && purpose == Purpose::gradients ? preset->gradient_hops : HopPlan{});
-    for (const Hop& hop : result.hops[p])
-      for (int level = hop.first + 1; level < hop.last; ++level)
-        if (result.wires[p][static_cast<size_t>(level)] != result.wires[p][static_cast<size_t>(hop.first)])
+    const bool given = !placement.hops[p].empty();
+    const std::vector<Hop> hops =
+        given ? given_hops(tree, placement.hops[p], key)
+              : preset_hops(tree, preset && purpose == Purpose::gradients ? preset->gradient_hops : HopPlan{});
+    for (const Hop& hop : hops)
+      for (int first = hop.first, level = hop.first + 1; level <= hop.last; ++level) {
+        if (level < hop.last && at(level) == at(first)) continue;
+        if (given && level < hop.last)
           throw input_error(
-              "{}placement.wires.{}: {} is crossed on {} and {} on {}, but in one hop; give both one wire, or {} hops "
-              "of "
-              "their own",
-              tree.where, name_of(purpose), levels[static_cast<size_t>(hop.first)],
-              name_of(result.wires[p][static_cast<size_t>(hop.first)]), levels[static_cast<size_t>(level)],
-              name_of(result.wires[p][static_cast<size_t>(level)]), key);
+              "{}{}: {} and {} are crossed in one hop, but placement.wires.{} gives the one {} and the other {}; give "
+              "both one wire, or hops of their own",
+              tree.where, key, levels[static_cast<size_t>(first)], levels[static_cast<size_t>(level)], name_of(purpose),
+              name_of(at(first)), name_of(at(level)));
+        result.hops[p].push_back({first, level});
+        first = level;
+      }
   }
   return result;
 }

@@ -146,6 +146,19 @@ World::~World() {
 comm::Transport& World::transport() { return *messages_; }
 const std::vector<int64_t>& World::nodes() const { return nodes_; }
 
+void World::library_collective(comm::Collective collective, const float* in, float* out, int64_t elements) {
+  const auto count = static_cast<int>(elements), part = static_cast<int>(elements / transport().ranks());
+  switch (collective) {
+    case comm::Collective::all_gather:
+      return check(MPI_Allgather(in, part, MPI_FLOAT, out, part, MPI_FLOAT, MPI_COMM_WORLD), "MPI_Allgather");
+    case comm::Collective::reduce_scatter:
+      return check(MPI_Reduce_scatter_block(in, out, part, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD),
+                   "MPI_Reduce_scatter_block");
+    case comm::Collective::all_reduce:
+      return check(MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+  }
+}
+
 void World::abort(int code) {
   MPI_Abort(MPI_COMM_WORLD, code);
   std::_Exit(code);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/messages.h"
 #include "comm/transport.h"
 
 namespace strata::mpi {
@@ -32,6 +33,9 @@ class World {
   comm::Transport& transport();
   /// For each rank, the lowest rank with which it shares memory: which ranks are on one node.
   const std::vector<int64_t>& nodes() const;
+  /// The library's own collective over all ranks, on f32 on the host, blocking: to measure beside. all_gather: `in` is this
+  /// rank's `elements` / ranks values, reduce_scatter: `out` is.
+  void library_collective(comm::Collective collective, const float* in, float* out, int64_t elements);
   /// Ends all processes of the run at once, with this exit code, whatever they are doing.
   [[noreturn]] void abort(int code);
 

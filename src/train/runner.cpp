@@ -152,7 +152,8 @@ int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t>
   int64_t counted = 0;
   for (size_t row = 0; row < rows; ++row) {
     const auto sample = samples.subspan(row * (sequence + 1), sequence + 1);
-    std::copy(sample.begin(), sample.end() - 1, inputs_.begin() + static_cast<std::ptrdiff_t>(row * sequence));
+    std::transform(sample.begin(), sample.end() - 1, inputs_.begin() + static_cast<std::ptrdiff_t>(row * sequence),
+                   [](int32_t id) { return std::max(id, 0); });
     std::copy(sample.begin() + 1, sample.end(), targets_.begin() + static_cast<std::ptrdiff_t>(row * sequence));
     counted += std::count_if(sample.begin() + 1, sample.end(), [](int32_t t) { return t >= 0; });
     ids_[row] = first_sequence + static_cast<int64_t>(row);

@@ -59,7 +59,7 @@ class Runner {
   step::Traffic sent() const;
 
   /// Fills one micro-batch of a goal's program. `samples` holds micro x (sequence + 1) token ids: each row's first `sequence`
-  /// are inputs, its last `sequence` targets (negative: does not count). `first_sequence` is the row number, in the whole run,
+  /// are inputs, its last `sequence` targets (negative: does not count, and reads as id 0). `first_sequence` is the row number, in the whole run,
   /// of the first. `document_starts` holds micro x sequence positions (ops::Role::document_starts), for jobs whose attention
   /// stays inside documents. Returns how many targets count.
   int64_t fill(step::Goal goal, int micro_batch, std::span<const int32_t> samples, int64_t first_sequence,

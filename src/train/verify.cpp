@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
+#include <thread>
 
 #include "checkpoint/hf.h"
+#include "comm/local.h"
 #include "core/error.h"
 #include "execute/model_state.h"
 #include "model/hf_names.h"
@@ -108,50 +111,116 @@ void each_parameter(const Runner& runner, const auto& call) {
     for (const model::Parameter& parameter : unit.parameters) call(unit, parameter);
 }
 
-Trained run_training(const job::Job& job, device::Device& device, const Reference& reference,
-                     const checkpoint::ParameterSource& source) {
-  Runner runner(job, device, {.train = true, .inspect = true});
-  runner.load(source);
-  Trained trained;
-  const auto keep = [&](ops::Role role, std::vector<std::vector<float>>& into) {
-    each_parameter(runner, [&](const model::Unit& unit, const model::Parameter& parameter) {
-      std::vector<float>& values = into.emplace_back(static_cast<size_t>(parameter.shape.elements()));
-      runner.collect(unit, parameter, role, values);
+/// One rank, and what it computes with.
+struct Rank {
+  device::Device& device;
+  execute::Peers peers;
+  int64_t rank = 0;
+};
+
+/// Calls `work` for each rank, on a thread of its own where there are several.
+void on_each_rank(const VerifyOn& on, const std::function<void(const Rank&)>& work) {
+  if (on.ranks == 1) {
+    const auto device = on.make_device(on.threads);
+    return work({*device, {}, 0});
+  }
+  comm::LocalWorld world(on.ranks);
+  std::vector<std::exception_ptr> thrown(static_cast<size_t>(on.ranks));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < on.ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        const auto device = on.make_device(on.threads);
+        work({*device, {.transport = &world.rank(rank), .timeout = 120}, rank});
+      } catch (...) {
+        thrown[static_cast<size_t>(rank)] = std::current_exception();
+      }
     });
-  };
-  // Batch 0: one step at a rate of zero, then everything anew.
-  int64_t counted = runner.fill(step::Goal::train, 0, reference.samples(0), 0);
-  const Runner::StepOutcome first = runner.train_step(step_inputs(job, 0, 0, counted, 0, loss_scale_of(job)));
-  trained.loss = first.loss_sum / static_cast<double>(counted);
-  trained.norm = first.results.grad_norm;
-  keep(ops::Role::gradient, trained.gradients);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : thrown)
+    if (error) std::rethrow_exception(error);
+}
+
+/// Ranks as packages of two in nodes, and two nodes once there are enough.
+std::vector<machine::Level> tree_of(int64_t ranks) {
+  const auto names = machine::usual_level_names();
+  const int64_t package = ranks % 2 == 0 ? 2 : ranks, rest = ranks / package,
+                system = rest % 2 == 0 && rest > 2 ? 2 : 1;
+  return {{names[0], package}, {names[1], rest / system}, {names[2], system}};
+}
+
+/// A rank's rows of a batch; those beyond the reference's do not count.
+std::vector<int32_t> rows_of(const Reference& reference, int64_t step, int64_t rank, int64_t micro) {
+  const auto width = static_cast<size_t>(reference.length + 1);
+  std::vector<int32_t> rows(static_cast<size_t>(micro) * width, -1);
+  const std::span<const int32_t> all = reference.samples(step);
+  const auto begin = std::min(all.size(), static_cast<size_t>(rank * micro) * width);
+  const std::span<const int32_t> mine = all.subspan(begin, std::min(rows.size(), all.size() - begin));
+  std::copy(mine.begin(), mine.end(), rows.begin());
+  return rows;
+}
+
+Trained run_training(const job::Job& job, const VerifyOn& on, const Reference& reference,
+                     const checkpoint::ParameterSource& source) {
+  Trained trained;
+  on_each_rank(on, [&](const Rank& here) {
+    Runner runner(job, here.device, {.train = true, .inspect = true}, here.peers);
+    runner.load(source);
+    const auto keep = [&](ops::Role role, std::vector<std::vector<float>>& into) {
+      each_parameter(runner, [&](const model::Unit& unit, const model::Parameter& parameter) {
+        std::vector<float> values;
+        if (here.rank == 0) values.resize(static_cast<size_t>(parameter.shape.elements()));
+        runner.collect(unit, parameter, role, values);
+        if (here.rank == 0) into.push_back(std::move(values));
+      });
+    };
+    const int64_t counted = reference.batch * reference.length;
+    const auto step = [&](int64_t s, int64_t updates, double rate) {
+      runner.fill(step::Goal::train, 0, rows_of(reference, s, here.rank, job.batch.micro),
+                  s * job.batch.global + here.rank * job.batch.micro);
+      return runner.train_step(step_inputs(job, updates, updates, counted, rate, loss_scale_of(job)));
+    };
+    // Batch 0: one step at a rate of zero, then everything anew.
+    const Runner::StepOutcome first = step(0, 0, 0);
+    if (here.rank == 0) {
+      trained.loss = first.loss_sum / static_cast<double>(counted);
+      trained.norm = first.results.grad_norm;
+    }
+    keep(ops::Role::gradient, trained.gradients);
+    runner.load(source);
+    for (int64_t s = 0; s < reference.steps; ++s) {
+      const Runner::StepOutcome outcome = step(s + 1, s, job.optimizer.lr);
+      if (here.rank != 0) continue;
+      trained.losses.push_back(outcome.loss_sum / static_cast<double>(counted));
+      trained.norms.push_back(outcome.results.grad_norm);
+    }
+    keep(ops::Role::parameter, trained.weights);
+  });
   for (std::vector<float>& gradient : trained.gradients)
     for (float& g : gradient) g /= static_cast<float>(loss_scale_of(job));
-  runner.load(source);
-  for (int64_t s = 0; s < reference.steps; ++s) {
-    counted = runner.fill(step::Goal::train, 0, reference.samples(s + 1), (s + 1) * reference.batch);
-    const Runner::StepOutcome outcome =
-        runner.train_step(step_inputs(job, s, s, counted, job.optimizer.lr, loss_scale_of(job)));
-    trained.losses.push_back(outcome.loss_sum / static_cast<double>(counted));
-    trained.norms.push_back(outcome.results.grad_norm);
-  }
-  keep(ops::Role::parameter, trained.weights);
   return trained;
 }
 
-std::vector<float> evaluate_logits(const job::Job& job, device::Device& device, const Reference& reference,
+std::vector<float> evaluate_logits(const job::Job& job, const VerifyOn& on, const Reference& reference,
                                    const checkpoint::ParameterSource& source) {
-  Runner runner(job, device, {.train = false, .evaluate = true, .inspect = true});
-  runner.load(source);
-  runner.fill(step::Goal::evaluate, 0, reference.samples(0), 0);
-  runner.evaluate();
   const int64_t rows = reference.batch * reference.length, padded = job.model.padded_vocab(), vocab = job.model.vocab;
-  std::vector<float> all(static_cast<size_t>(rows * padded)), result;
-  execute::read_floats(runner.executor(step::Goal::evaluate), ops::Role::logits, -1, 0, job.precision.compute, 0, all);
-  for (int64_t row = 0; row < rows; ++row) {
-    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * padded);
-    result.insert(result.end(), begin, begin + static_cast<std::ptrdiff_t>(vocab));
-  }
+  std::vector<float> result(static_cast<size_t>(rows * vocab));
+  on_each_rank(on, [&](const Rank& here) {
+    Runner runner(job, here.device, {.train = false, .evaluate = true, .inspect = true}, here.peers);
+    runner.load(source);
+    runner.fill(step::Goal::evaluate, 0, rows_of(reference, 0, here.rank, job.batch.micro),
+                here.rank * job.batch.micro);
+    runner.evaluate();
+    const int64_t mine = job.batch.micro * reference.length, first = here.rank * mine;
+    std::vector<float> all(static_cast<size_t>(mine * padded));
+    execute::read_floats(runner.executor(step::Goal::evaluate), ops::Role::logits, -1, 0, job.precision.compute, 0,
+                         all);
+    for (int64_t row = 0; row < std::min(mine, rows - first); ++row) {
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * padded);
+      std::copy(begin, begin + static_cast<std::ptrdiff_t>(vocab),
+                result.begin() + static_cast<std::ptrdiff_t>((first + row) * vocab));
+    }
+  });
   return result;
 }
 
@@ -181,7 +250,8 @@ bool VerifyReport::passed() const {
   return std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.passed(); });
 }
 
-VerifyReport verify_model(const std::filesystem::path& folder, DType compute, device::Device& device, int threads) {
+VerifyReport verify_model(const std::filesystem::path& folder, const VerifyOn& on) {
+  const DType compute = on.compute;
   const checkpoint::HfFolder hf(folder);
   const Reference reference(folder / "reference.safetensors", hf.config());
   const checkpoint::ParameterSource source = [&](const model::Unit& unit, const model::Parameter& parameter,
@@ -189,7 +259,11 @@ VerifyReport verify_model(const std::filesystem::path& folder, DType compute, de
   job::Job job;
   job.model = hf.config();
   job.model.dropout = 0;  // reference numbers are of the model as it computes, nothing dropped
-  job.batch = {.global = reference.batch, .micro = reference.batch, .sequence = reference.length};
+  const int64_t micro = divide_up(reference.batch, on.ranks);
+  job.batch = {.global = micro * on.ranks, .micro = micro, .sequence = reference.length};
+  job.mesh.levels = tree_of(on.ranks);
+  job.placement.preset = on.placement;
+  for (job::WireChoice& wire : job.placement.wires) wire.everywhere = job::Wire::full;
   job.optimizer.lr = 1e-3;
   job.optimizer.beta1 = 0.9;
   job.optimizer.beta2 = 0.95;
@@ -198,7 +272,7 @@ VerifyReport verify_model(const std::filesystem::path& folder, DType compute, de
   job.optimizer.weight_decay_on = job::DecayOn::all;
   job.optimizer.clip = 1.0;
   job.precision.compute = compute;
-  job.run.threads = threads;
+  job.run.threads = on.threads;
   const Bounds bounds = bounds_of(compute);
 
   VerifyReport report;
@@ -206,10 +280,10 @@ VerifyReport verify_model(const std::filesystem::path& folder, DType compute, de
   report.model = fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}", model::name_of(m.family), m.layers,
                              m.hidden, m.heads, m.vocab);
   report.rows.push_back({"logits", "largest difference",
-                         largest_difference(evaluate_logits(job, device, reference, source), reference.logits),
+                         largest_difference(evaluate_logits(job, on, reference, source), reference.logits),
                          bounds.logits});
 
-  const Trained trained = run_training(job, device, reference, source);
+  const Trained trained = run_training(job, on, reference, source);
   report.rows.push_back({"loss", "difference", std::abs(trained.loss - reference.loss), bounds.loss});
   size_t index = 0;
   for (const model::Unit& unit : model::units(m))
@@ -235,7 +309,7 @@ VerifyReport verify_model(const std::filesystem::path& folder, DType compute, de
 
   for (job::Recompute recompute : {job::Recompute::selective, job::Recompute::full}) {
     job.schedule.recompute = recompute;
-    const bool same = run_training(job, device, reference, source) == trained;
+    const bool same = run_training(job, on, reference, source) == trained;
     report.rows.push_back({fmt::format("recompute {} gives the same bits", job::name_of(recompute)),
                            "0 = every loss, norm, gradient and weight bitwise equal", same ? 0.0 : 1.0, 0});
   }

@@ -32,8 +32,18 @@ struct VerifyReport {
   bool passed() const;
 };
 
+/// Where a model is verified.
+struct VerifyOn {
+  DType compute = DType::f32;
+  int threads = 1;                ///< of a rank
+  int64_t ranks = 1;              ///< threads of this process, on a made-up tree of three levels
+  std::string placement = "ddp";  ///< a preset, on full wires
+  std::function<std::unique_ptr<device::Device>(int threads)> make_device = device::make_cpu;
+};
+
 /// Input errors for a folder that lacks something or does not fit; a missed bound is a row that did not pass. Bounds of
-/// bf16 and fp16 are those of their rounding: verify.cpp says how they come about.
-VerifyReport verify_model(const std::filesystem::path& folder, DType compute, device::Device& device, int threads);
+/// bf16 and fp16 are those of their rounding: verify.cpp says how they come about. Where the reference's batch has fewer
+/// sequences than there are ranks, the others compute on sequences in which no token counts.
+VerifyReport verify_model(const std::filesystem::path& folder, const VerifyOn& on);
 
 }  // namespace strata::train

@@ -51,6 +51,7 @@ TEST(Placement, WiresOfThePresetAndOverThem) {
       {"placement.preset=zero-topo", "placement.wires.reduction=int4", "placement.wires.gradients={node=\"fp32\"}"});
   EXPECT_THAT(own.wires[2], Each(Wire::int4));
   EXPECT_THAT(own.wires[1], ElementsAre(Wire::int4, Wire::fp32, Wire::int4));
+  EXPECT_THAT(own.hops[1], ElementsAre(Hop{0, 1}, Hop{1, 2}, Hop{2, 3}));  // two wires are two hops
   EXPECT_THAT(resolved({"placement.preset=zero3"}).wires[0], Each(Wire::full));
 }
 

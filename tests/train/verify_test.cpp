@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "core/error.h"
+#include "job/placement.h"
 #include "small_data.h"
 
 namespace strata::train {
@@ -39,17 +40,26 @@ void expect_passed(const VerifyReport& report) {
 }
 
 TEST_P(Vectors, AgreeOnOneThreadAndTwo) {
-  for (int threads : {1, 2}) expect_passed(verify_model(folder_, DType::f32, *device::make_cpu(threads), threads));
+  for (int threads : {1, 2})
+    expect_passed(verify_model(folder_, {.compute = DType::f32, .threads = threads, .make_device = device::make_cpu}));
+}
+
+TEST_P(Vectors, AgreeOnManyRanksUnderEveryPreset) {
+  for (int64_t ranks : {2, 3, 4, 8, 16})
+    for (const std::string& preset : job::placement_presets()) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, " << preset);
+      expect_passed(verify_model(folder_, {.ranks = ranks, .placement = preset}));
+    }
 }
 
 TEST_P(Vectors, AgreeBehindPoisonedMemory) {
-  expect_passed(verify_model(folder_, DType::f32, *device::make_poison(1), 1));
+  expect_passed(verify_model(folder_, {.compute = DType::f32, .threads = 1, .make_device = device::make_poison}));
 }
 
 TEST_P(Vectors, AgreeInSixteenBits) {
   for (DType compute : {DType::bf16, DType::f16}) {
-    expect_passed(verify_model(folder_, compute, *device::make_cpu(2), 2));
-    expect_passed(verify_model(folder_, compute, *device::make_poison(1), 1));
+    expect_passed(verify_model(folder_, {.compute = compute, .threads = 2, .make_device = device::make_cpu}));
+    expect_passed(verify_model(folder_, {.compute = compute, .threads = 1, .make_device = device::make_poison}));
   }
 }
 
@@ -64,15 +74,15 @@ TEST_P(Vectors, AWrongWeightIsNoticed) {
     file.write(reinterpret_cast<const char*>(&wrong), sizeof(wrong));
   }
   for (DType compute : {DType::f32, DType::bf16, DType::f16})
-    EXPECT_FALSE(verify_model(copy.path(), compute, *device::make_cpu(1), 1).passed());
+    EXPECT_FALSE(
+        verify_model(copy.path(), {.compute = compute, .threads = 1, .make_device = device::make_cpu}).passed());
 }
 
 TEST_P(Vectors, AFolderThatLacksSomethingIsNamed) {
   test::Scratch copy;
   for (const char* name : {"config.json", "model.safetensors"}) fs::copy_file(folder_ / name, copy.path() / name);
-  const auto device = device::make_cpu(1);
   try {
-    verify_model(copy.path(), DType::f32, *device, 1);
+    verify_model(copy.path(), {});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.exit_code(), 2);
