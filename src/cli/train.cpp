@@ -64,8 +64,15 @@ void warn_of_contradiction(const job::Job& job, const Team& team) {
                  text.c_str(), static_cast<long long>(on_node));
 }
 
+/// As many as the job's levels have, if it gives all widths.
+int64_t ranks_of(const job::Job& job) {
+  int64_t ranks = 1;
+  for (const machine::Level& level : job.mesh.levels) ranks *= std::max<int64_t>(level.width, 1);
+  return ranks;
+}
+
 void explain(const Arguments& arguments, const job::Job& job) {
-  const step::Request request{.job = job, .ranks = std::max<int64_t>(arguments.ranks, 1)};
+  const step::Request request{.job = job, .ranks = arguments.ranks > 0 ? arguments.ranks : ranks_of(job)};
   const auto planner = device::make_planner(static_cast<int>(job.run.threads));
   const step::Program program = step::build(request, step::Goal::train, *planner);
   if (arguments.json)
