@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "device/device.h"
 #include "device/threads.h"
+#include "job/placement.h"
 #include "mpi/world.h"
 #include "report/metrics.h"
 #include "report/progress.h"
@@ -47,8 +48,8 @@ job::Job on_this_machine(job::Job job, const Team& team) {
 
 /// Each node has one memory: a tree that says otherwise is a made-up one, or a mistake.
 void warn_of_contradiction(const job::Job& job, const Team& team) {
-  if (team.ranks == 1 || team.rank != 0 || team.detected.empty() || job.mesh.levels.empty()) return;
-  const auto levels = machine::fill_levels(job.mesh.levels, team.ranks, "mesh.levels");
+  if (team.ranks == 1 || team.rank != 0 || team.detected.empty()) return;
+  const auto levels = job::levels_of(job, team.ranks);
   const int64_t on_node = team.detected[0].width * team.detected[1].width;
   int64_t inner = 1;
   bool fits = false;
@@ -60,11 +61,12 @@ void warn_of_contradiction(const job::Job& job, const Team& team) {
   }
   fits |= inner == on_node;
   if (!fits)
-    std::fprintf(stderr, "strata: note: mesh.levels (%s) has no level of %lld ranks, but so many share a node here\n",
+    std::fprintf(stderr,
+                 "strata: note: the levels of this run (%s) have none of %lld ranks, but so many share a node here\n",
                  text.c_str(), static_cast<long long>(on_node));
 }
 
-/// As many as the job's levels have, if it gives all widths.
+/// As many as mesh.levels has, if it gives all widths.
 int64_t ranks_of(const job::Job& job) {
   int64_t ranks = 1;
   for (const machine::Level& level : job.mesh.levels) ranks *= std::max<int64_t>(level.width, 1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "job/job.h"
+#include "machine/file.h"
 
 namespace strata::job {
 
@@ -36,6 +37,13 @@ bool takes_level(std::string_view preset);
 /// The job's placement on levels of these names, innermost first. Throws an input error, opened by `where`, when a name
 /// is no level or the four reaches break a rule: optimizer >= gradients >= weights > secondary.
 Sharding resolve_placement(const Job& job, std::span<const std::string> levels, const std::string& where = "");
+
+/// The machine that run.machine names: of machines/, or a file's path. Throws an input error if there is none.
+machine::Machine load_machine(const std::string& name_or_path);
+
+/// The levels on which a job of so many ranks runs, every width known: those of mesh.levels, else of run.machine's file, else
+/// one host.
+std::vector<machine::Level> levels_of(const Job& job, int64_t ranks);
 
 /// Names of the levels that the job itself settles: those of mesh.levels, else the usual ones; empty when run.machine
 /// names a machine whose file settles them.

@@ -47,10 +47,7 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
         "mesh.tensor = {}, mesh.pipeline = {}: the step program of tensor and pipeline ranks is not built yet; set "
         "both to 1",
         job.mesh.tensor, job.mesh.pipeline);
-  if (job.mesh.levels.empty() && !job.run.machine.empty())
-    throw input_error("run.machine = \"{}\": machine files are not read yet; give mesh.levels", job.run.machine);
-  const auto levels = job.mesh.levels.empty() ? machine::one_host(request.ranks)
-                                              : machine::fill_levels(job.mesh.levels, request.ranks, "mesh.levels");
+  const auto levels = job::levels_of(job, request.ranks);
   for (const machine::Level& level : levels) {
     placement.widths.push_back(level.width);
     program.level_names.push_back(level.name);

@@ -138,5 +138,20 @@ TEST(Placement, LevelsOfAMachineFileAreLeftToIt) {
               HasSubstr("no level is named \"rack\""));
 }
 
+TEST(Levels, AreGivenByTheMeshThenTheMachineFileThenOneHost) {
+  const Job frontier = parsed(small_file, {"run.machine=frontier"});
+  EXPECT_THAT(levels_of(frontier, 384),
+              ElementsAre(machine::Level{"package", 2}, machine::Level{"node", 4}, machine::Level{"system", 48}));
+  EXPECT_THROW(levels_of(frontier, 12), Error);
+  EXPECT_EQ(levels_of(parsed(small_file, {"run.machine=frontier", "mesh.levels=[4, 2, 1]"}), 8)[0].width, 4);
+  EXPECT_EQ(levels_of(parsed(small_file, {}), 3)[0].width, 3);
+  try {
+    levels_of(parsed(small_file, {"run.machine=fronteer"}), 8);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("did you mean \"frontier\""));
+  }
+}
+
 }  // namespace
 }  // namespace strata::job

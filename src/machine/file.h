@@ -1,0 +1,40 @@
+#pragma once
+// Machine files (machines/*.toml): the levels of a machine, innermost first, with what is known of their links. Every figure
+// says where it is from.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "machine/levels.h"
+
+namespace strata::machine {
+
+/// The links by which ranks reach others of the same group of one level.
+struct Link {
+  double bandwidth = 0;   ///< bytes/s that one link carries in one direction, as measured
+  double latency = 0;     ///< seconds from one rank to another, small messages
+  int64_t shared_by = 1;  ///< ranks that have one link between them
+  std::string source{};   ///< where both are from
+};
+
+struct Device {
+  std::string name{};
+  double memory = 0;            ///< bytes that a rank can allocate
+  double memory_bandwidth = 0;  ///< bytes/s
+  double peak = 0;              ///< FLOP/s of dense 16-bit products, as its maker says
+  std::string source{};
+};
+
+struct Machine {
+  std::string name{}, description{};
+  Device device;              ///< of one rank
+  std::vector<Level> levels;  ///< width 0: as many as there are (outermost only)
+  std::vector<Link> links;    ///< of each level
+};
+
+/// Reads a machine file's text; `file` names it in errors. Throws an input error with file, line and key for what is
+/// missing, unknown or out of range.
+Machine parse_machine(std::string_view text, const std::string& file);
+
+}  // namespace strata::machine
