@@ -39,7 +39,7 @@ class Ours {
  public:
   Ours(Collective collective, comm::Algorithm algorithm, int64_t elements, comm::Transport& transport,
        device::Device& device)
-      : collective_(collective), transport_(transport), device_(device) {
+      : transport_(transport), device_(device) {
     std::vector<int64_t> ranks;
     for (int64_t r = 0; r < transport.ranks(); ++r) ranks.push_back(r);
     const std::vector<Collective> hops = collective == Collective::all_reduce
@@ -70,7 +70,6 @@ class Ours {
   }
 
  private:
-  Collective collective_;
   comm::Transport& transport_;
   device::Device& device_;
   layout::Cut own_;

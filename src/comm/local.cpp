@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <mutex>
+#include <thread>
 
 #include "core/error.h"
 
@@ -100,5 +102,22 @@ LocalWorld::LocalWorld(int64_t ranks) {
 LocalWorld::~LocalWorld() = default;
 Transport& LocalWorld::rank(int64_t rank) { return *ranks_[static_cast<size_t>(rank)]; }
 int64_t LocalWorld::ranks() const { return static_cast<int64_t>(ranks_.size()); }
+
+void on_local_ranks(int64_t ranks, const std::function<void(Transport&)>& work) {
+  LocalWorld world(ranks);
+  std::vector<std::exception_ptr> thrown(static_cast<size_t>(ranks));
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        work(world.rank(rank));
+      } catch (...) {
+        thrown[static_cast<size_t>(rank)] = std::current_exception();
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : thrown)
+    if (error) std::rethrow_exception(error);
+}
 
 }  // namespace strata::comm

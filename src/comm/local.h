@@ -2,6 +2,7 @@
 // Ranks that are threads of one process: the same programs, messages and sums as under MPI, without a launcher. For tests,
 // and for looking at many ranks under a debugger or a sanitizer.
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -25,5 +26,8 @@ class LocalWorld {
   std::vector<std::unique_ptr<Channel>> channels_;  ///< by sender, then receiver
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
+
+/// Calls `work` on a thread for each rank and waits for all. Throws what the lowest rank that failed threw.
+void on_local_ranks(int64_t ranks, const std::function<void(Transport&)>& work);
 
 }  // namespace strata::comm

@@ -32,12 +32,11 @@ Transfers::Transfers(const step::Program& program, device::Device& device, devic
     const auto index = static_cast<size_t>(found - known.begin());
     if (found == known.end()) {
       known.push_back(transfer);
-      std::vector<int64_t> ranks = step::members_of(program, *transfer);
-      prepared_.push_back(
-          {std::make_unique<comm::HopRun>(transfer->hop, ranks, step::member_of(program, *transfer)), ranks});
+      runs_.push_back(std::make_unique<comm::HopRun>(transfer->hop, step::members_of(program, *transfer),
+                                                     step::member_of(program, *transfer)));
     }
     Planned& planned = planned_[t];
-    planned.run = prepared_[index].run.get();
+    planned.run = runs_[index].get();
     const auto address = [&](int32_t position) {
       const step::BufferId id = program.buffer_lists[static_cast<size_t>(task.buffers.begin + position)];
       return arena + program.buffers[static_cast<size_t>(id)].offset;

@@ -48,13 +48,8 @@ class Transfers {
   const step::Traffic& sent() const { return sent_; }
 
  private:
-  /// A transfer's run, shared by equal ones, and where the bytes that it sends are counted.
-  struct Prepared {
-    std::unique_ptr<comm::HopRun> run;
-    std::vector<int64_t> ranks;
-  };
   struct Planned {
-    comm::HopRun* run = nullptr;
+    comm::HopRun* run = nullptr;  ///< shared by equal transfers
     comm::HopRun::Buffers buffers;
     std::vector<comm::Sent*> ledger;  ///< by level of the hop
   };
@@ -84,7 +79,7 @@ class Transfers {
   device::Device& device_;
   Peers peers_;
   step::Timeline& timeline_;
-  std::vector<Prepared> prepared_;
+  std::vector<std::unique_ptr<comm::HopRun>> runs_;
   std::vector<Planned> planned_;  ///< by task
   std::vector<Stream> streams_;
   std::vector<Worker> workers_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "job/job.h"
 
 namespace strata::step {
 
@@ -36,16 +37,9 @@ bool Traffic::operator==(const Traffic& other) const {
 }
 
 std::string wire_name(const device::Wire& wire) {
-  switch (wire.kind) {
-    case device::WireKind::int8: return "int8";
-    case device::WireKind::int4: return "int4";
-    case device::WireKind::raw: break;
-  }
-  switch (wire.dtype) {
-    case DType::f32: return "fp32";
-    case DType::f16: return "fp16";
-    default: return std::string(name_of(wire.dtype));
-  }
+  // Floating-point types as configs spell them.
+  const bool spelled = wire.kind == device::WireKind::raw && (wire.dtype == DType::f32 || wire.dtype == DType::f16);
+  return std::string(spelled ? job::precision_name(wire.dtype) : device::name_of(wire));
 }
 
 std::vector<int64_t> members_of(const Program& program, const Transfer& transfer) {

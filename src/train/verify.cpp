@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <exception>
-#include <thread>
 
 #include "checkpoint/hf.h"
 #include "comm/local.h"
@@ -124,21 +122,10 @@ void on_each_rank(const VerifyOn& on, const std::function<void(const Rank&)>& wo
     const auto device = on.make_device(on.threads);
     return work({*device, {}, 0});
   }
-  comm::LocalWorld world(on.ranks);
-  std::vector<std::exception_ptr> thrown(static_cast<size_t>(on.ranks));
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < on.ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      try {
-        const auto device = on.make_device(on.threads);
-        work({*device, {.transport = &world.rank(rank), .timeout = 120}, rank});
-      } catch (...) {
-        thrown[static_cast<size_t>(rank)] = std::current_exception();
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : thrown)
-    if (error) std::rethrow_exception(error);
+  comm::on_local_ranks(on.ranks, [&](comm::Transport& transport) {
+    const auto device = on.make_device(on.threads);
+    work({*device, {.transport = &transport, .timeout = 120}, transport.rank()});
+  });
 }
 
 /// Ranks as packages of two in nodes, and two nodes once there are enough.

@@ -5,14 +5,14 @@
 #include <gtest/gtest.h>
 
 #include "comm/hop_trial.h"
+#include "comm/local.h"
 #include "core/error.h"
-#include "support/ranks.h"
 
 namespace strata::comm {
 namespace {
 
 void check_on_threads(const Hop& hop) {
-  test::on_ranks(hop.members(), [&](Transport& transport) { check_hop(transport, hop); });
+  comm::on_local_ranks(hop.members(), [&](Transport& transport) { check_hop(transport, hop); });
 }
 
 TEST(HopRun, MovesAndSumsLikePlainLoops) {
@@ -44,7 +44,7 @@ TEST(HopRun, HopByHopAndInOneHopGiveTheSameBits) {
   const std::vector<int64_t> widths = {2, 2, 2};
   const int64_t elements = 16 * ops::grain;
   std::vector<std::vector<float>> parts(8);
-  test::on_ranks(8, [&](Transport& transport) {
+  comm::on_local_ranks(8, [&](Transport& transport) {
     const int64_t rank = transport.rank();
     const auto position = layout::coordinates(widths, rank);
     const int64_t whole_member = (position[0] * 2 + position[1]) * 2 + position[2];
@@ -70,13 +70,13 @@ TEST(HopRun, HopByHopAndInOneHopGiveTheSameBits) {
 }
 
 TEST(Control, GathersAndNamesWhoDoesNotCome) {
-  test::on_ranks(3, [](Transport& transport) {
+  comm::on_local_ranks(3, [](Transport& transport) {
     Control control(transport, 10);
     const auto all = control.gather(transport.rank() * 11, "test");
     EXPECT_EQ(all, (std::vector<int64_t>{0, 11, 22}));
   });
   std::string said;
-  test::on_ranks(3, [&](Transport& transport) {
+  comm::on_local_ranks(3, [&](Transport& transport) {
     if (transport.rank() == 2) return;
     Control control(transport, 0.2);
     try {

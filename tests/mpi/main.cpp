@@ -33,7 +33,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "start with mpirun -n 4\n");
     return 2;
   }
-  World mine(argc > 1 && std::string(argv[1]) == "--thread-a-level");
+  World mine(false);
   world = &mine;
   auto& listeners = testing::UnitTest::GetInstance()->listeners();
   if (mine.transport().rank() != 0) {

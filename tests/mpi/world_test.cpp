@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "comm/hop_trial.h"
+#include "comm/local.h"
 #include "core/error.h"
 #include "core/random.h"
 #include "mpi_world.h"
 #include "step/small_job.h"
-#include "support/ranks.h"
 #include "train/runner.h"
 
 namespace strata {
@@ -87,7 +87,7 @@ TEST(World, TrainsWithTheSameBitsAsThreadsDo) {
     const std::vector<double> over_mpi = train(transport(), preset);
     if (transport().rank() != 0) continue;
     std::vector<double> on_threads;
-    test::on_ranks(4, [&](comm::Transport& thread) {
+    comm::on_local_ranks(4, [&](comm::Transport& thread) {
       const std::vector<double> losses = train(thread, preset);
       if (thread.rank() == 0) on_threads = losses;
     });

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "comm/local.h"
 #include "device/device.h"
 #include "files/json.h"
 #include "report/example_run.h"
@@ -19,7 +20,6 @@
 #include "report/trace.h"
 #include "step/build.h"
 #include "step/small_job.h"
-#include "support/ranks.h"
 #include "train/small_data.h"
 #include "train/trainer.h"
 
@@ -56,7 +56,7 @@ class RanksRun : public testing::Test {
     char* text = nullptr;
     size_t size = 0;
     std::FILE* out = ::open_memstream(&text, &size);
-    test::on_ranks(ranks, [&](comm::Transport& transport) {
+    comm::on_local_ranks(ranks, [&](comm::Transport& transport) {
       const auto device = device::make_cpu(1);
       Metrics metrics;
       TensorBoard tensorboard;
@@ -204,7 +204,7 @@ TEST_F(RanksRun, ATraceThatCannotBeWrittenEndsTheRunOnAllRanks) {
   fs::create_directory(trace_file(run_folder(), 2));  // empty, so it is nothing to move aside
   TraceFiles traces;
   const std::string message = message_of(Fault::run, [&] {
-    test::on_ranks(ranks, [&](comm::Transport& transport) {
+    comm::on_local_ranks(ranks, [&](comm::Transport& transport) {
       const auto device = device::make_cpu(1);
       std::vector<train::Observer*> observers;
       if (transport.rank() == 0) observers = {&traces};

@@ -4,8 +4,8 @@
 
 #include <cstdlib>
 
+#include "comm/local.h"
 #include "step/small_job.h"
-#include "support/ranks.h"
 #include "train/clock.h"
 #include "train/runner.h"
 
@@ -14,7 +14,7 @@ namespace {
 
 TEST(Clock, ErrorBoundsHoldWhereTheTruthIsKnown) {
   std::vector<ClockOffset> offsets;
-  test::on_ranks(4, [&](comm::Transport& transport) {
+  comm::on_local_ranks(4, [&](comm::Transport& transport) {
     comm::Control control(transport, 60);
     // Each rank's clock is some hours behind the one before it.
     const int64_t behind = transport.rank() * int64_t{10'000'000'000'000};
