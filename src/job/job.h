@@ -112,6 +112,7 @@ struct Schedule {
   Recompute recompute = Recompute::none;
   int64_t prefetch = 2;        ///< units whose weights may be gathered ahead of use
   int64_t prefetch_bytes = 0;  ///< and at most so many bytes of them at once; 0 = no bound
+  int64_t overlap = 1;         ///< units that compute while gradients from before them still travel
   bool operator==(const Schedule&) const = default;
 };
 

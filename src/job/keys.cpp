@@ -732,6 +732,10 @@ std::vector<Key> make_table() {
             count_or_none));
   add(whole("schedule.prefetch_bytes", "", "Bytes of weights that may be gathered ahead of use; 0: no bound",
             AT(schedule.prefetch_bytes), count_or_none));
+  add(whole("schedule.overlap", "",
+            "Units whose backward may run while gradients of those before still travel; each takes memory for a unit's "
+            "gradients",
+            AT(schedule.overlap), count_or_none));
 
   // [precision]
   add(choice<DType>("precision.compute", "", "Type of weights and activations; fp32 master weights in any case",

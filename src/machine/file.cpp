@@ -33,6 +33,12 @@ class Table {
     if (!value || !(*value > 0) || *value > 1e30) fail(key, "must be a number above 0");
     return *value;
   }
+  double positive(const char* key, double otherwise) const { return table_.get(key) ? positive(key) : otherwise; }
+  double share(const char* key) const {
+    const double value = positive(key, 1);
+    if (value > 1) fail(key, "must be at most 1");
+    return value;
+  }
   int64_t count(const char* key, int64_t otherwise) const {
     const toml::node* node = table_.get(key);
     if (!node) return otherwise;
@@ -73,9 +79,18 @@ Machine parse_machine(std::string_view text, const std::string& file) {
   const Table top(parsed, file, "", {"name", "description", "device", "level"});
   machine.name = top.text("name");
   machine.description = top.text("description");
-  const Table device(top.table("device"), file, "[device]", {"name", "memory", "memory_bandwidth", "peak", "source"});
-  machine.device = {device.text("name"), device.positive("memory"), device.positive("memory_bandwidth"),
-                    device.positive("peak"), device.text("source")};
+  const Table device(
+      top.table("device"), file, "[device]",
+      {"name", "memory", "memory_bandwidth", "peak", "peak_fp32", "product_share", "memory_share", "launch", "source"});
+  machine.device = {.name = device.text("name"),
+                    .memory = device.positive("memory"),
+                    .memory_bandwidth = device.positive("memory_bandwidth"),
+                    .peak = device.positive("peak"),
+                    .peak_fp32 = device.positive("peak_fp32", device.positive("peak") / 4),
+                    .product_share = device.share("product_share"),
+                    .memory_share = device.share("memory_share"),
+                    .launch = device.positive("launch", 0),
+                    .source = device.text("source")};
   const toml::array* levels = top.wanted("level").as_array();
   if (!levels || levels->empty()) top.fail("level", "must be one table [[level]] or more, innermost first");
   std::set<std::string> names;
@@ -93,6 +108,34 @@ Machine parse_machine(std::string_view text, const std::string& file) {
         {level.positive("bandwidth"), level.positive("latency"), level.count("shared_by", 1), level.text("source")});
   }
   return machine;
+}
+
+std::string show(const Machine& machine) {
+  const auto quoted = [](const std::string& text) {
+    std::string result = "\"";
+    for (const char c : text) {
+      if (c == '"' || c == '\\') result += '\\';
+      result += c;
+    }
+    return result + '"';
+  };
+  const Device& d = machine.device;
+  std::string text = fmt::format("name = {}\ndescription = {}\n\n[device]\nname = {}\n", quoted(machine.name),
+                                 quoted(machine.description), quoted(d.name));
+  text += fmt::format("memory = {}\nmemory_bandwidth = {}\npeak = {}\npeak_fp32 = {}\n", d.memory, d.memory_bandwidth,
+                      d.peak, d.peak_fp32);
+  text += fmt::format("product_share = {}\nmemory_share = {}\n", d.product_share, d.memory_share);
+  if (d.launch > 0) text += fmt::format("launch = {}\n", d.launch);
+  text += fmt::format("source = {}\n", quoted(d.source));
+  for (size_t level = 0; level < machine.levels.size(); ++level) {
+    const Link& link = machine.links[level];
+    const int64_t width = machine.levels[level].width;
+    text +=
+        fmt::format("\n[[level]]\nname = {}\nwidth = {}\nbandwidth = {}\nlatency = {}\nshared_by = {}\nsource = {}\n",
+                    quoted(machine.levels[level].name), width == 0 ? "\"*\"" : std::to_string(width), link.bandwidth,
+                    link.latency, link.shared_by, quoted(link.source));
+  }
+  return text;
 }
 
 }  // namespace strata::machine

@@ -23,6 +23,10 @@ struct Device {
   double memory = 0;            ///< bytes that a rank can allocate
   double memory_bandwidth = 0;  ///< bytes/s
   double peak = 0;              ///< FLOP/s of dense 16-bit products, as its maker says
+  double peak_fp32 = 0;         ///< and of fp32 ones; a quarter of `peak` where the file does not say
+  double product_share = 1;     ///< of the peak that large products reach
+  double memory_share = 1;      ///< of memory_bandwidth that kernels bound by it reach
+  double launch = 0;            ///< seconds from one operation to the next, whatever its size
   std::string source{};
 };
 
@@ -36,5 +40,8 @@ struct Machine {
 /// Reads a machine file's text; `file` names it in errors. Throws an input error with file, line and key for what is
 /// missing, unknown or out of range.
 Machine parse_machine(std::string_view text, const std::string& file);
+
+/// The machine as such a file; parses back to the same.
+std::string show(const Machine& machine);
 
 }  // namespace strata::machine

@@ -36,6 +36,8 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
   program.goal = goal;
   program.compute = compute();
   program.inspect = request.inspect;
+  program.prefetch = request.job.schedule.prefetch;
+  program.overlap = request.job.schedule.overlap;
   program.micro_batches =
       goal == Goal::generate ? 1 : static_cast<int32_t>(job::resolve_batch(request.job, request.ranks).accumulation);
   program.batch = goal == Goal::generate ? 1 : request.job.batch.micro;

@@ -10,6 +10,42 @@
 
 namespace strata::step {
 
+namespace {
+
+/// What a transfer was the last to use stays its own while others compute: else the next task to get these bytes would wait
+/// for it. A gather's, until the task that it is for; a reduction's, for `overlap` computing tasks.
+void outlive_transfers(const Program& program, std::vector<Interval>& all) {
+  const auto tasks = static_cast<int64_t>(program.tasks.size());
+  const auto computes = [&](int64_t t) { return program.block_of(program.tasks[static_cast<size_t>(t)]) != nullptr; };
+  const auto uses = [&](int64_t t, BufferId owner) {
+    const Slice list = program.tasks[static_cast<size_t>(t)].buffers;
+    for (int32_t i = list.begin; i < list.end; ++i)
+      if (program.owner(program.buffer_lists[static_cast<size_t>(i)]) == owner) return true;
+    return false;
+  };
+  for (size_t b = 0; b < all.size(); ++b) {
+    Interval& life = all[b];
+    if (life.end < 0 || program.buffers[b].persistent() || computes(life.end)) continue;
+    const Task& task = program.tasks[static_cast<size_t>(life.end)];
+    const Transfer& transfer = std::get<Transfer>(task.work);
+    const BufferId out = program.owner(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + 1]);
+    const bool gather = transfer.purpose == Purpose::weights_forward || transfer.purpose == Purpose::weights_backward ||
+                        transfer.purpose == Purpose::update;
+    int64_t until = life.end, passed = 0;
+    // A gather is at most a few tasks ahead of its own; one into a secondary copy is for no task.
+    const int64_t most = gather ? std::max<int64_t>(program.overlap, 1) + program.prefetch : program.overlap;
+    while (passed < most && until + 1 < tasks) {
+      ++until;
+      if (!computes(until)) continue;
+      ++passed;
+      if (gather && uses(until, out)) break;
+    }
+    life.end = until;
+  }
+}
+
+}  // namespace
+
 std::vector<Interval> lives(const Program& program) {
   const auto tasks = static_cast<int64_t>(program.tasks.size());
   std::vector<Interval> result(program.buffers.size());
@@ -28,6 +64,7 @@ std::vector<Interval> lives(const Program& program) {
     const bool inspected = program.inspect && program.buffers[b].kind == BufferKind::gradients;
     if (program.buffers[b].kind == BufferKind::result || inspected) result[b].end = tasks - 1;
   }
+  outlive_transfers(program, result);
   return result;
 }
 

@@ -155,6 +155,8 @@ struct Program {
 
   DType compute = DType::f32;  ///< of weights and activations
   int32_t micro_batches = 0;
+  int64_t prefetch = 0;             ///< computing tasks that a gather of weights may come before its own
+  int64_t overlap = 0;              ///< computing tasks for which what a reduction used stays its own
   bool inspect = false;             ///< Request::inspect
   int64_t batch = 0, sequence = 0;  ///< of a micro-batch
 

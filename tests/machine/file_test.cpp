@@ -25,11 +25,30 @@ TEST(MachineFile, FrontierIsATreeOfThreeLevels) {
   EXPECT_EQ(frontier.name, "frontier");
   EXPECT_EQ(frontier.levels, (std::vector<Level>{{"package", 2}, {"node", 4}, {"system", 0}}));
   ASSERT_EQ(frontier.links.size(), 3u);
+  EXPECT_EQ(frontier.device.peak, 191.5e12);
+  EXPECT_EQ(frontier.device.product_share, 0.56);
   // Slower with distance, and what enters a node goes through four links for eight ranks.
   EXPECT_GT(frontier.links[0].bandwidth, frontier.links[1].bandwidth);
   EXPECT_GT(frontier.links[1].bandwidth, frontier.links[2].bandwidth);
   EXPECT_EQ(frontier.links[2].shared_by, 2);
   for (const Link& link : frontier.links) EXPECT_FALSE(link.source.empty());
+}
+
+TEST(MachineFile, WhatIsShownReadsBackTheSame) {
+  Machine machine = parse_machine(shipped("frontier"), "frontier.toml");
+  machine.description = "a \"quoted\" name, and a \\";
+  machine.links[1].latency = 1.0 / 3e5;
+  const Machine again = parse_machine(show(machine), "again.toml");
+  EXPECT_EQ(again.description, machine.description);
+  EXPECT_EQ(again.levels, machine.levels);
+  EXPECT_DOUBLE_EQ(again.device.peak_fp32, machine.device.peak_fp32);
+  EXPECT_DOUBLE_EQ(again.device.launch, machine.device.launch);
+  for (size_t level = 0; level < machine.links.size(); ++level) {
+    EXPECT_DOUBLE_EQ(again.links[level].bandwidth, machine.links[level].bandwidth);
+    EXPECT_DOUBLE_EQ(again.links[level].latency, machine.links[level].latency);
+    EXPECT_EQ(again.links[level].shared_by, machine.links[level].shared_by);
+    EXPECT_EQ(again.links[level].source, machine.links[level].source);
+  }
 }
 
 struct Fault {
@@ -48,6 +67,9 @@ TEST(MachineFile, NamesFileLineAndKeyOfWhatIsWrong) {
         Fault{"name = \"node\"", "name = \"all\"", "a name of its own"},
         Fault{"memory = 64e9", "memory = -1", "memory of [device] must be a number above 0"},
         Fault{"memory = 64e9", "memory = \"64 GB\"", "memory of [device] must be a number above 0"},
+        Fault{"product_share = 0.56", "product_share = 1.2", "product_share of [device] must be at most 1"},
+        Fault{"memory_share = 0.78", "memory_share = 0", "memory_share of [device] must be a number above 0"},
+        Fault{"launch = 5e-6", "lunch = 5e-6", "did you mean \"launch\""},
         Fault{"latency = 3.66e-6", "", "[[level]] lacks \"latency\""},
         Fault{"shared_by = 2", "shared_by = 0", "shared_by of [[level]]"}, Fault{"[device]", "[device", "m.toml:"},
         Fault{"[device]", "[divice]", "no key \"divice\""}}) {

@@ -1,0 +1,496 @@
+// strata bench placements: a job's step under several placements on the ranks at hand, beside what the step program allows on
+// the links and the device of a machine file.
+
+#include "cli/bench_placements.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "cli/ranks.h"
+#include "cli/verb.h"
+#include "comm/paced.h"
+#include "core/error.h"
+#include "core/text.h"
+#include "device/device.h"
+#include "device/hollow.h"
+#include "device/paced.h"
+#include "device/threads.h"
+#include "files/atomic_file.h"
+#include "job/placement.h"
+#include "report/bar_chart.h"
+#include "simulate/cost_model.h"
+#include "simulate/schedule.h"
+#include "step/build.h"
+#include "step/exposed.h"
+#include "step/traffic.h"
+#include "train/links.h"
+#include "train/runner.h"
+#include "train/team.h"
+
+namespace strata::cli {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+  JobArguments job;
+  std::vector<std::string> placements = {"ddp", "zero1", "zero2", "zero3", "hsdp", "zeropp", "zero-topo"};
+  std::vector<std::string> collectives = {"flat", "levels"};
+  std::vector<int64_t> micro_batches = {1, 2, 4, 8};
+  std::vector<std::string> paced;
+  std::string device = "hollow", chart, machine_file;
+  int64_t ranks = 0, flat_prefetch = 1;
+  int steps = 1, warm_up = 0;
+  double link_seconds = 0.5;
+  bool json = false;
+};
+
+struct Case {
+  std::string placement;
+  job::Collectives collectives;
+  int64_t micro_batches;
+  std::string name() const {
+    return fmt::format("{} {}", placement, collectives == job::Collectives::flat ? "as published" : "by level");
+  }
+};
+
+/// One step's time, as means over ranks; `seconds` is the slowest rank's.
+struct Measured {
+  double seconds = 0, computing = 0, idle = 0;
+  std::array<double, step::purposes> exposed{};
+  double communication() const {
+    double sum = 0;
+    for (const double each : exposed) sum += each;
+    return sum;
+  }
+};
+
+Measured from(const step::StepTime& time) {
+  Measured result{time.seconds, time.computing, time.idle, {}};
+  for (const step::Exposed& each : time.exposed) result.exposed[static_cast<size_t>(each.purpose)] += each.seconds;
+  return result;
+}
+
+struct Result {
+  Case what;
+  Measured allowed, measured;
+  std::vector<int64_t> bytes;  ///< a step sends over each level, from one rank
+  int64_t memory = 0;          ///< of one rank
+};
+
+job::Job job_of(const job::Job& base, const Arguments& arguments, const Case& what, int64_t ranks) {
+  job::Job job = base;
+  // Wires and hops stay the job's; the four levels are the preset's.
+  job.placement.preset = what.placement;
+  job.placement.weights = job.placement.secondary = job.placement.gradients = job.placement.optimizer = "";
+  if (!job::takes_level(what.placement))
+    job.placement.level.clear();
+  else if (job.placement.level.empty())
+    job.placement.level = "node";
+  job.placement.collectives = what.collectives;
+  if (what.collectives == job::Collectives::flat) job.schedule.prefetch = arguments.flat_prefetch;
+  job.batch.global = job.batch.micro * what.micro_batches * ranks;
+  return job;
+}
+
+std::vector<Case> cases_of(const Arguments& arguments) {
+  std::vector<Case> cases;
+  for (const int64_t micro_batches : arguments.micro_batches)
+    for (const std::string& collectives : arguments.collectives)
+      for (const std::string& placement : arguments.placements)
+        cases.push_back(
+            {placement, collectives == "flat" ? job::Collectives::flat : job::Collectives::levels, micro_batches});
+  return cases;
+}
+
+/// The machine of the job's file with every level's width known.
+machine::Machine machine_of(const job::Job& job, int64_t ranks) {
+  if (job.run.machine.empty())
+    throw input_error(
+        "bench placements prices devices and links: give a machine file, --set run.machine=NAME or a path");
+  machine::Machine machine = job::load_machine(job.run.machine);
+  machine.levels = machine::fill_levels(machine.levels, ranks, "run.machine = " + job.run.machine);
+  return machine;
+}
+
+layout::Widths widths_of(const machine::Machine& machine) {
+  layout::Widths widths;
+  for (const machine::Level& level : machine.levels) widths.push_back(level.width);
+  return widths;
+}
+
+/// Numbers of the levels that the program paces itself.
+std::vector<size_t> paced_levels(const Arguments& arguments, const machine::Machine& machine) {
+  std::vector<size_t> levels;
+  for (const std::string& name : arguments.paced) {
+    const auto found = std::find_if(machine.levels.begin(), machine.levels.end(),
+                                    [&](const machine::Level& level) { return level.name == name; });
+    if (found == machine.levels.end()) throw input_error("--pace {}: {} has no such level", name, machine.name);
+    levels.push_back(static_cast<size_t>(found - machine.levels.begin()));
+  }
+  return levels;
+}
+
+comm::PacedTransport paced(comm::Transport& transport, const machine::Machine& machine,
+                           const std::vector<size_t>& levels) {
+  const layout::Widths widths = widths_of(machine);
+  std::vector<comm::Pace> paces;
+  for (const size_t level : levels) {
+    if (machine.links[level].shared_by > 1)
+      throw input_error("--pace {}: its links are shared by {} ranks, and a rank can only pace links of its own",
+                        machine.levels[level].name, machine.links[level].shared_by);
+    paces.push_back({machine.links[level].bandwidth, machine.links[level].latency});
+  }
+  std::vector<int> link_of;
+  const auto own = layout::coordinates(widths, transport.rank());
+  for (int64_t rank = 0; rank < transport.ranks(); ++rank) {
+    const auto other = layout::coordinates(widths, rank);
+    size_t crossed = widths.size();
+    for (size_t level = 0; level < widths.size(); ++level)
+      if (own[level] != other[level]) crossed = level;
+    const auto found = std::find(levels.begin(), levels.end(), crossed);
+    link_of.push_back(found == levels.end() ? -1 : static_cast<int>(found - levels.begin()));
+  }
+  return {transport, std::move(paces), std::move(link_of)};
+}
+
+std::unique_ptr<device::Device> device_of(const Arguments& arguments, const machine::Machine& machine, int threads) {
+  if (arguments.device == "cpu") return device::make_cpu(threads);
+  const auto seconds = [described = machine.device](const ops::Op& op, std::span<const ops::Tensor> tensors) {
+    return simulate::op_seconds(described, op, tensors);
+  };
+  return device::make_paced(arguments.device == "paced" ? device::make_cpu(threads) : device::make_hollow(threads),
+                            seconds);
+}
+
+/// Random tokens, the same on all ranks: what they are changes no time.
+void fill(train::Runner& runner, const job::Job& job) {
+  const auto row = static_cast<size_t>(job.batch.micro * (job.batch.sequence + 1));
+  std::vector<int32_t> tokens(row);
+  for (size_t i = 0; i < row; ++i) tokens[i] = static_cast<int32_t>(i * 7 % static_cast<size_t>(job.model.vocab));
+  for (int m = 0; m < runner.program(step::Goal::train).micro_batches; ++m)
+    runner.fill(step::Goal::train, m, tokens, 0);
+}
+
+Result predict(const step::Program& program, const machine::Machine& machine, const Case& what) {
+  Result result;
+  result.what = what;
+  result.memory = program.arena_bytes;
+  result.allowed =
+      from(step::step_time(program, simulate::schedule(program, simulate::task_seconds(machine, program))));
+  const step::Traffic traffic = step::traffic(program);
+  for (size_t level = 0; level < machine.levels.size(); ++level)
+    result.bytes.push_back(traffic.bytes(static_cast<int32_t>(level)));
+  return result;
+}
+
+Measured run(const Arguments& arguments, const job::Job& job, train::Runner& runner) {
+  if (arguments.device != "hollow") runner.initialise(job.run.seed);
+  fill(runner, job);
+  const int64_t counted = job.batch.global * job.batch.sequence;
+  std::vector<Measured> steps;
+  for (int number = 0; number < arguments.warm_up + arguments.steps; ++number) {
+    const ops::StepInputs inputs = train::step_inputs(job, number, number, counted, 1e-4);
+    if (runner.control()) runner.control()->barrier("beginning a step");
+    runner.train_step(inputs);
+    const execute::Executor& executor = runner.executor(step::Goal::train);
+    const Measured mine = from(step::step_time(executor.program(), executor.timeline()));
+    if (number < arguments.warm_up) continue;
+    const std::vector<Measured> all =
+        runner.control() ? runner.control()->gather(mine, "comparing steps") : std::vector{mine};
+    Measured mean;
+    const auto ranks = static_cast<double>(all.size());
+    for (const Measured& each : all) {
+      mean.seconds = std::max(mean.seconds, each.seconds);
+      mean.computing += each.computing / ranks;
+      mean.idle += each.idle / ranks;
+      for (size_t purpose = 0; purpose < mean.exposed.size(); ++purpose)
+        mean.exposed[purpose] += each.exposed[purpose] / ranks;
+    }
+    steps.push_back(mean);
+  }
+  std::sort(steps.begin(), steps.end(), [](const Measured& a, const Measured& b) { return a.seconds < b.seconds; });
+  return steps[steps.size() / 2];
+}
+
+// ---- telling
+
+/// Purposes in a table's columns: gathers of weights together, sums of a few values together.
+struct Cause {
+  const char* name;
+  std::vector<step::Purpose> purposes;
+};
+const std::vector<Cause>& causes() {
+  using step::Purpose;
+  static const std::vector<Cause> all = {{"weights", {Purpose::weights_forward, Purpose::weights_backward}},
+                                         {"gradients", {Purpose::gradients}},
+                                         {"reduction", {Purpose::reduction}},
+                                         {"update", {Purpose::update}},
+                                         {"sums", {Purpose::norm, Purpose::loss}}};
+  return all;
+}
+
+double of(const Measured& time, const Cause& cause) {
+  double sum = 0;
+  for (const step::Purpose purpose : cause.purposes) sum += time.exposed[static_cast<size_t>(purpose)];
+  return sum;
+}
+
+bool has_run(const Result& result) { return result.measured.seconds > 0; }
+const Measured& best_known(const Result& result) { return has_run(result) ? result.measured : result.allowed; }
+
+std::string header(const machine::Machine& machine, bool ran) {
+  std::string text = fmt::format("{:<24} {:>3} {:>9}", "placement", "A", "allowed s");
+  if (ran) text += fmt::format(" {:>9} {:>6}", "step s", "share");
+  text += fmt::format(" {:>9}", "compute s");
+  for (const Cause& cause : causes()) text += fmt::format(" {:>9}", cause.name);
+  for (const machine::Level& level : machine.levels) text += fmt::format(" {:>10}", level.name + " MB");
+  return text + fmt::format(" {:>10}", "memory MB");
+}
+
+std::string row(const Result& result) {
+  const Measured& time = best_known(result);
+  std::string text =
+      fmt::format("{:<24} {:>3} {:>9.3f}", result.what.name(), result.what.micro_batches, result.allowed.seconds);
+  if (has_run(result))
+    text += fmt::format(" {:>9.3f} {:>6.2f}", time.seconds, result.allowed.seconds / result.measured.seconds);
+  text += fmt::format(" {:>9.3f}", time.computing);
+  for (const Cause& cause : causes()) text += fmt::format(" {:>9.3f}", of(time, cause));
+  for (const int64_t bytes : result.bytes) text += fmt::format(" {:>10.2f}", static_cast<double>(bytes) / 1e6);
+  return text + fmt::format(" {:>10.1f}", static_cast<double>(result.memory) / 1e6);
+}
+
+Json time_json(const Measured& time) {
+  Json exposed;
+  for (int purpose = 0; purpose < step::purposes; ++purpose)
+    exposed[std::string(step::name_of(static_cast<step::Purpose>(purpose)))] =
+        time.exposed[static_cast<size_t>(purpose)];
+  return {{"step_s", time.seconds}, {"compute_s", time.computing}, {"idle_s", time.idle}, {"exposed_s", exposed}};
+}
+
+Json result_json(const Result& result, const machine::Machine& machine) {
+  Json bytes;
+  for (size_t level = 0; level < result.bytes.size(); ++level) bytes[machine.levels[level].name] = result.bytes[level];
+  Json object = {{"placement", result.what.placement},
+                 {"collectives", job::name_of(result.what.collectives)},
+                 {"micro_batches", result.what.micro_batches},
+                 {"allowed", time_json(result.allowed)}};
+  if (has_run(result)) object["measured"] = time_json(result.measured);
+  object["bytes_sent_by_a_rank"] = bytes;
+  object["memory_bytes"] = result.memory;
+  return object;
+}
+
+/// How much faster one placement is than another, by what was measured (or else allowed) and by what is allowed.
+struct Gain {
+  const char *of, *over;
+  double published;  ///< by the papers
+};
+constexpr Gain gains[] = {{"zeropp", "zero3", 1.405}, {"zero-topo", "zeropp", 1.71}, {"zero-topo", "zero3", 2.40}};
+
+const Result* find(const std::vector<Result>& results, const std::string& placement, job::Collectives collectives,
+                   int64_t micro_batches) {
+  for (const Result& result : results)
+    if (result.what.placement == placement && result.what.collectives == collectives &&
+        result.what.micro_batches == micro_batches)
+      return &result;
+  return nullptr;
+}
+
+/// Calls `tell(gain, collectives, micro_batches, measured ratio, allowed ratio)` for all pairs that are there.
+template <class Tell>
+void each_gain(const Arguments& arguments, const std::vector<Result>& results, const Tell& tell) {
+  for (const int64_t micro_batches : arguments.micro_batches)
+    for (const auto collectives : {job::Collectives::flat, job::Collectives::levels})
+      for (const Gain& gain : gains) {
+        const Result* of = find(results, gain.of, collectives, micro_batches);
+        const Result* over = find(results, gain.over, collectives, micro_batches);
+        if (of && over)
+          tell(gain, collectives, micro_batches, best_known(*over).seconds / best_known(*of).seconds,
+               over->allowed.seconds / of->allowed.seconds);
+      }
+}
+
+report::BarChart chart_of(const Arguments& arguments, const std::vector<Result>& results, int64_t ranks, bool ran) {
+  report::BarChart chart{.title = fmt::format("A step on {} ranks", ranks),
+                         .unit = "s",
+                         .parts = {"compute"},
+                         .mark = ran ? "allowed" : "",
+                         .groups = {}};
+  for (const Cause& cause : causes()) chart.parts.emplace_back(cause.name);
+  chart.parts.emplace_back("other");
+  for (const int64_t micro_batches : arguments.micro_batches)
+    for (const std::string& collectives : arguments.collectives) {
+      report::BarGroup group{fmt::format("{} micro-batch{}, {}", micro_batches, micro_batches == 1 ? "" : "es",
+                                         collectives == "flat" ? "as published" : "by level"),
+                             {}};
+      for (const std::string& placement : arguments.placements) {
+        const Result* result =
+            find(results, placement, collectives == "flat" ? job::Collectives::flat : job::Collectives::levels,
+                 micro_batches);
+        if (!result) continue;
+        const Measured& time = best_known(*result);
+        report::Bar bar{placement, {time.computing}, ran ? result->allowed.seconds : 0};
+        double told = time.computing;
+        for (const Cause& cause : causes()) bar.parts.push_back(of(time, cause)), told += of(time, cause);
+        bar.parts.push_back(std::max(0.0, time.seconds - told));
+        group.bars.push_back(std::move(bar));
+      }
+      chart.groups.push_back(std::move(group));
+    }
+  return chart;
+}
+
+void tell_end(const Arguments& arguments, const std::vector<Result>& results, const machine::Machine& machine,
+              int64_t ranks, bool ran) {
+  if (!arguments.chart.empty())
+    files::write_text(arguments.chart, report::svg(chart_of(arguments, results, ranks, ran)));
+  if (!arguments.machine_file.empty()) files::write_text(arguments.machine_file, machine::show(machine));
+  if (arguments.json) {
+    Json cases = Json::array(), ratios = Json::array(), levels = Json::array();
+    for (const Result& result : results) cases.push_back(result_json(result, machine));
+    each_gain(
+        arguments, results,
+        [&](const Gain& gain, job::Collectives collectives, int64_t micro_batches, double measured, double allowed) {
+          Json object = {{"of", gain.of},
+                         {"over", gain.over},
+                         {"collectives", job::name_of(collectives)},
+                         {"micro_batches", micro_batches},
+                         {"published", gain.published},
+                         {"allowed", allowed}};
+          if (ran) object["measured"] = measured;
+          ratios.push_back(object);
+        });
+    for (size_t level = 0; level < machine.levels.size(); ++level)
+      levels.push_back({{"name", machine.levels[level].name},
+                        {"width", machine.levels[level].width},
+                        {"bandwidth", machine.links[level].bandwidth},
+                        {"latency", machine.links[level].latency},
+                        {"shared_by", machine.links[level].shared_by},
+                        {"source", machine.links[level].source}});
+    return print_json({{"ranks", ranks}, {"levels", levels}, {"cases", cases}, {"ratios", ratios}});
+  }
+  print_line("");
+  print_line(fmt::format("{:<24} {:>3} {:<14} {:>9} {:>9}{}", "ratio", "A", "collectives", "published", "allowed",
+                         ran ? fmt::format(" {:>9} {:>6}", "measured", "share") : ""));
+  each_gain(
+      arguments, results,
+      [&](const Gain& gain, job::Collectives collectives, int64_t micro_batches, double measured, double allowed) {
+        print_line(fmt::format("{:<24} {:>3} {:<14} {:>9.3f} {:>9.3f}{}", fmt::format("{} over {}", gain.of, gain.over),
+                               micro_batches, collectives == job::Collectives::flat ? "as published" : "by level",
+                               gain.published, allowed,
+                               ran ? fmt::format(" {:>9.3f} {:>6.2f}", measured, measured / allowed) : ""));
+      });
+}
+
+void tell_start(const Arguments& arguments, const machine::Machine& nominal, const machine::Machine& machine,
+                int64_t ranks, bool ran) {
+  if (arguments.json) return;
+  print_line(fmt::format("{} ranks; {}", ranks, ran ? arguments.device + " devices" : "not run, priced only"));
+  print_line(fmt::format("{:>10} {:>6} {:>12} {:>12} {:>12} {:>10}", "level", "width", "nominal MB/s", "MB/s a link",
+                         "latency us", "shared by"));
+  for (size_t level = 0; level < machine.levels.size(); ++level)
+    print_line(fmt::format("{:>10} {:>6} {:>12.2f} {:>12.2f} {:>12.1f} {:>10}", machine.levels[level].name,
+                           machine.levels[level].width, nominal.links[level].bandwidth / 1e6,
+                           machine.links[level].bandwidth / 1e6, machine.links[level].latency * 1e6,
+                           machine.links[level].shared_by));
+  print_line("");
+  print_line(header(machine, ran));
+}
+
+void bench_on(const Team& team, const Arguments& arguments) {
+  std::optional<comm::Control> control;
+  if (team.transport) control.emplace(*team.transport, 600);
+  const bool tells = team.rank == 0, ran = team.transport != nullptr;
+  if (ran && arguments.ranks > 0)
+    throw input_error("--ranks {} prices steps without running them: leave it out under mpirun", arguments.ranks);
+  const int64_t ranks = ran ? team.ranks : std::max<int64_t>(arguments.ranks, 1);
+  job::Job base;
+  machine::Machine nominal;
+  std::vector<size_t> paces;
+  train::together(control ? &*control : nullptr, "reading the job", [&] {
+    base = arguments.job.load();
+    nominal = machine_of(base, ranks);
+    paces = paced_levels(arguments, nominal);
+  });
+  std::optional<comm::PacedTransport> transport;
+  machine::Machine machine = nominal;
+  if (ran) {
+    transport.emplace(paced(*team.transport, nominal, paces));
+    machine.links = train::measure_links(*transport, widths_of(nominal), nominal.links, arguments.link_seconds);
+  }
+  if (tells) tell_start(arguments, nominal, machine, ranks, ran);
+
+  const auto threads = static_cast<int>(base.run.threads);
+  const auto planner = device::make_planner(threads);
+  std::vector<Result> results;
+  for (const Case& what : cases_of(arguments)) {
+    const job::Job job = job_of(base, arguments, what, ranks);
+    if (ran) {
+      const auto device = device_of(arguments, machine, threads);
+      train::Runner runner(job, *device, {.train = true}, {&*transport, job.run.timeout, false});
+      results.push_back(predict(runner.program(step::Goal::train), machine, what));
+      results.back().measured = run(arguments, job, runner);
+    } else {
+      results.push_back(
+          predict(step::build({.job = job, .ranks = ranks, .rank = 0}, step::Goal::train, *planner), machine, what));
+    }
+    if (tells && !arguments.json) print_line(row(results.back()));
+  }
+  if (tells) tell_end(arguments, results, machine, ranks, ran);
+}
+
+void bench(const Arguments& arguments) {
+  device::prepare_threads(1, mpi::ranks_on_node(), program_arguments());
+  with_ranks(false, 600, arguments.json, [&](const Team& team) { bench_on(team, arguments); });
+}
+
+}  // namespace
+
+void add_bench_placements(CLI::App& bench_verb) {
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* verb = bench_verb.add_subcommand(
+      "placements",
+      "A job's step under several placements, each with collectives as published and by level: on the ranks that "
+      "mpirun "
+      "started, beside what its program allows on the links measured; without mpirun that alone");
+  add_job(*verb, arguments->job);
+  verb->add_option("--placements", arguments->placements, "Presets")
+      ->delimiter(',')
+      ->check(
+          CLI::IsMember(std::vector<std::string>(job::placement_presets().begin(), job::placement_presets().end())));
+  verb->add_option("--collectives", arguments->collectives,
+                   "flat: one ring over all ranks that take part, as published; levels: hop by hop")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"flat", "levels"}));
+  verb->add_option("--micro-batches", arguments->micro_batches, "Micro-batches a step")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  verb->add_option("--flat-prefetch", arguments->flat_prefetch,
+                   "schedule.prefetch with flat collectives (by level: the job's)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 20));
+  verb->add_option(
+          "--device", arguments->device,
+          "hollow: operations only last as long as the machine file says; paced: they are done as well; cpu: as "
+          "fast as it can")
+      ->check(CLI::IsMember({"hollow", "paced", "cpu"}));
+  verb->add_option("--pace", arguments->paced, "Levels whose links the program itself slows to the machine file's")
+      ->delimiter(',');
+  verb->add_option("--steps", arguments->steps, "Steps to time; the median counts")->check(CLI::Range(1, 1000));
+  verb->add_option("--warm-up", arguments->warm_up, "Steps before them")->check(CLI::Range(0, 1000));
+  verb->add_option("--link-seconds", arguments->link_seconds, "How long each level's links are measured")
+      ->check(CLI::Range(0.001, 60.0));
+  verb->add_option("--chart", arguments->chart, "Draw the steps as this SVG file");
+  verb->add_option("--machine-file", arguments->machine_file, "Write the machine with its measured links here");
+  add_ranks(*verb, arguments->ranks);
+  add_json(*verb, arguments->json);
+  verb->callback([arguments] { bench(*arguments); });
+}
+
+}  // namespace strata::cli
