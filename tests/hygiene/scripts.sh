@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 code=0
-mapfile -t scripts < <(printf '%s\n' run test .ci/run; find tools tests -name '*.sh')
+mapfile -t scripts < <(printf '%s\n' run test .ci/run; find tools tests bench -name '*.sh')
 for script in "${scripts[@]}"; do
   read -r first < "$script"
   case $first in
