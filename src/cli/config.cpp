@@ -106,8 +106,7 @@ void check(const Arguments& arguments) {
   print_line(fmt::format("  placement  {}", placement));
   if (!wires.empty()) print_line(fmt::format("  wires      {}", wires));
   print_line(fmt::format("  digest     {}", digest));
-  print_line("  training   " +
-             (refusal.empty() ? "this build can train it on one rank" : "not by this build: " + refusal));
+  print_line("  training   " + (refusal.empty() ? "this build can train it" : "not by this build: " + refusal));
 }
 
 void show(const Arguments& arguments) {

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include <spdlog/spdlog.h>
+
 #include "cli/ranks.h"
 #include "cli/verb.h"
 #include "core/error.h"
@@ -21,6 +23,7 @@
 #include "step/build.h"
 #include "step/explain.h"
 #include "train/alone.h"
+#include "train/signals.h"
 #include "train/team.h"
 #include "train/trainer.h"
 
@@ -97,6 +100,10 @@ class RunFiles : public train::Observer {
   void on_validation(const train::ValidationReport& validation) override { log_->on_validation(validation); }
   void on_saved(int64_t step, const std::filesystem::path& folder) override { log_->on_saved(step, folder); }
   void on_end(const train::RunEnd& end) override { log_->on_end(end); }
+  /// The rank's last words, in its log too.
+  void failed(const std::exception& error) {
+    if (log_) spdlog::error("{}", error.what());
+  }
 
  private:
   const job::Job& job_;
@@ -120,9 +127,16 @@ void train_on(const Team& team, const Arguments& arguments) {
 
   RunFiles files(job);
   const auto device = device::make_cpu(threads);
+  const auto train = [&](std::vector<train::Observer*> observers) {
+    try {
+      return train::train(job, *device, observers, arguments.replace, peers);
+    } catch (const std::exception& error) {
+      files.failed(error);
+      throw;
+    }
+  };
   if (team.rank != 0) {
-    std::vector<train::Observer*> observers = {&files};
-    const train::RunEnd end = train::train(job, *device, observers, arguments.replace, peers);
+    const train::RunEnd end = train({&files});
     if (end.interrupted) throw Exit{static_cast<int>(Fault::interrupted)};
     return;
   }
@@ -133,8 +147,7 @@ void train_on(const Team& team, const Arguments& arguments) {
   report::Metrics metrics(peak);
   report::TensorBoard tensorboard;
   report::TraceFiles traces;
-  std::vector<train::Observer*> observers = {&files, &metrics, &tensorboard, &traces, &progress};
-  const train::RunEnd end = train::train(job, *device, observers, arguments.replace, peers);
+  const train::RunEnd end = train({&files, &metrics, &tensorboard, &traces, &progress});
   if (arguments.json)
     print_json({{"steps", end.step},
                 {"skipped", end.skipped},
@@ -167,6 +180,8 @@ void train(const Arguments& arguments) {
     if (!mpi::launched()) throw;  // told once all ranks can hear of it
   }
   device::prepare_threads(threads, mpi::ranks_on_node(), program_arguments());
+  // Asked to stop before its first step, a run stops after it.
+  const train::StopRequest from_the_start;
   // A reader that goes away (head, a lost terminal) costs output, never the run.
   std::signal(SIGPIPE, SIG_IGN);
   with_ranks(thread_a_level, timeout, arguments.json, [&](const Team& team) { train_on(team, arguments); });

@@ -66,11 +66,9 @@ void Executor::run(uint64_t noise) {
         operation_seconds_[block_index][o] += seconds() - before;
       }
     }
+    if (transfers_) device_.synchronise();
     span.end = seconds();
-    if (transfers_) {
-      device_.synchronise();
-      transfers_->computed(static_cast<step::TaskId>(t));
-    }
+    if (transfers_) transfers_->computed(static_cast<step::TaskId>(t));
   }
   device_.synchronise();
   if (transfers_) transfers_->finish();

@@ -125,7 +125,10 @@ void LogListener::on_validation(const train::ValidationReport& validation) {
 }
 
 void LogListener::on_saved(int64_t step, const fs::path& folder) {
-  log_->info("step {}: saved {}", step, folder.string());
+  if (folder.empty())  // rank 0 writes for all
+    log_->info("step {}: saved", step);
+  else
+    log_->info("step {}: saved {}", step, folder.string());
 }
 
 void LogListener::on_end(const train::RunEnd& end) {

@@ -291,12 +291,7 @@ void add_unit_blocks(Lowering& lowering) {
 
     // The first micro-batch writes the accumulators, later ones add to them: the same bits as one sum from zero, without
     // a pass that clears them. Gaps between parameters are cleared once.
-    std::vector<ops::Op> first = unit_lowering.backward, next = unit_lowering.backward;
-    for (ops::Op& op : next)
-      for (int out : op.out) {
-        const Role role = unit_lowering.tensors[static_cast<size_t>(out)].role;
-        if (role == Role::gradient || role == Role::tied_gradient) op.accumulate = true;
-      }
+    std::vector<ops::Op> first = unit_lowering.backward;
     int64_t end = 0;
     const auto clear = [&](int64_t begin, int64_t gap_end) {
       if (begin == gap_end) return;
@@ -312,9 +307,19 @@ void add_unit_blocks(Lowering& lowering) {
       end = parameter.offset + parameter.shape.elements();
     }
     clear(end, elements);
+    // Where each micro-batch's own gradient is reduced by itself, only a tied table's is added to in place.
+    const bool whole = lowering.placement.shards(lowering.gradient_reach(unit)) == 1;
+    std::vector<ops::Op> next = whole ? unit_lowering.backward : first;
+    bool adds = false;
+    for (ops::Op& op : next)
+      for (int out : op.out) {
+        const Role role = unit_lowering.tensors[static_cast<size_t>(out)].role;
+        if (role == Role::tied_gradient || (role == Role::gradient && whole)) op.accumulate = adds = true;
+      }
     blocks.backward_first = lowering.add_block(make_block(name + "/backward first", Phase::backward, std::move(first),
                                                           unit_lowering.tensors, bytes, lowering.planner));
-    if (lowering.program.micro_batches > 1)
+    blocks.backward_next = blocks.backward_first;
+    if (adds && lowering.program.micro_batches > 1)
       blocks.backward_next = lowering.add_block(make_block(name + "/backward", Phase::backward, std::move(next),
                                                            unit_lowering.tensors, bytes, lowering.planner));
   }
@@ -331,9 +336,7 @@ void add_slot(Lowering& lowering, Sharding& sharding, Phase phase, int micro_bat
   }
   for (auto unit = lowering.units.rbegin(); unit != lowering.units.rend(); ++unit) {
     const UnitBlocks& blocks = lowering.blocks_of(*unit);
-    // Where each micro-batch's gradient is reduced by itself, none is added to in place.
-    const bool whole = lowering.placement.shards(lowering.gradient_reach(*unit)) == 1;
-    run(*unit, micro_batch == 0 || !whole ? blocks.backward_first : blocks.backward_next);
+    run(*unit, micro_batch == 0 ? blocks.backward_first : blocks.backward_next);
     sharding.after_backward(*unit, micro_batch);
   }
 }

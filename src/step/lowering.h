@@ -18,8 +18,8 @@ namespace strata::step {
 /// Blocks of one kind of unit. -1: not lowered for this goal.
 struct UnitBlocks {
   BlockId forward = -1;
-  BlockId backward_first = -1;  ///< overwrites the gradient accumulators
-  BlockId backward_next = -1;   ///< adds to them
+  BlockId backward_first = -1;  ///< overwrites the gradients that it writes
+  BlockId backward_next = -1;   ///< adds to those that accumulate where they are; the same block if none does
   BlockId norm = -1, update = -1;
 };
 

@@ -89,6 +89,7 @@ lose_a_rank() {
     # In a transfer of the step, or in what ranks settle between steps.
     [[ $line =~ \ of\ .*\ over\ (package|node).*sequence\ [0-9]+:\ no\ word\ from\ rank ||
       $line =~ (counting|asking)[^:]*:\ no\ word\ from\ rank ]] || fail "rank $rank did not say for whom it waited"
+    grep -q 'no word from rank' "$folder/run/log/rank-$rank.log" || fail "rank $rank's log does not say why it ended"
   done
   grep -q 'no word from rank.* 2' "$folder/out" || fail "nobody named rank 2"
   echo "passed: exit code $code after $((SECONDS - before)) s"
