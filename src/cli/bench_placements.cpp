@@ -44,7 +44,7 @@ struct Arguments {
   std::vector<std::string> collectives = {"flat", "levels"};
   std::vector<int64_t> micro_batches = {1, 2, 4, 8};
   std::vector<std::string> paced;
-  std::string device = "hollow", chart, machine_file;
+  std::string device = "hollow", chart, machine_file, json_file;
   int64_t ranks = 0, flat_prefetch = 1;
   int steps = 1, warm_up = 0;
   double link_seconds = 0.5;
@@ -192,11 +192,11 @@ Result predict(const step::Program& program, const machine::Machine& machine, co
 
 Measured run(const Arguments& arguments, const job::Job& job, train::Runner& runner) {
   if (arguments.device != "hollow") runner.initialise(job.run.seed);
-  fill(runner, job);
   const int64_t counted = job.batch.global * job.batch.sequence;
   std::vector<Measured> steps;
   for (int number = 0; number < arguments.warm_up + arguments.steps; ++number) {
     const ops::StepInputs inputs = train::step_inputs(job, number, number, counted, 1e-4);
+    fill(runner, job);
     if (runner.control()) runner.control()->barrier("beginning a step");
     runner.train_step(inputs);
     const execute::Executor& executor = runner.executor(step::Goal::train);
@@ -352,7 +352,7 @@ void tell_end(const Arguments& arguments, const std::vector<Result>& results, co
   if (!arguments.chart.empty())
     files::write_text(arguments.chart, report::svg(chart_of(arguments, results, ranks, ran)));
   if (!arguments.machine_file.empty()) files::write_text(arguments.machine_file, machine::show(machine));
-  if (arguments.json) {
+  if (arguments.json || !arguments.json_file.empty()) {
     Json cases = Json::array(), ratios = Json::array(), levels = Json::array();
     for (const Result& result : results) cases.push_back(result_json(result, machine));
     each_gain(
@@ -374,7 +374,9 @@ void tell_end(const Arguments& arguments, const std::vector<Result>& results, co
                         {"latency", machine.links[level].latency},
                         {"shared_by", machine.links[level].shared_by},
                         {"source", machine.links[level].source}});
-    return print_json({{"ranks", ranks}, {"levels", levels}, {"cases", cases}, {"ratios", ratios}});
+    const Json all = {{"ranks", ranks}, {"levels", levels}, {"cases", cases}, {"ratios", ratios}};
+    if (!arguments.json_file.empty()) files::write_text(arguments.json_file, all.dump(2) + "\n");
+    if (arguments.json) return print_json(all);
   }
   print_line("");
   print_line(fmt::format("{:<24} {:>3} {:<14} {:>9} {:>9}{}", "ratio", "A", "collectives", "published", "allowed",
@@ -487,6 +489,7 @@ void add_bench_placements(CLI::App& bench_verb) {
   verb->add_option("--link-seconds", arguments->link_seconds, "How long each level's links are measured")
       ->check(CLI::Range(0.001, 60.0));
   verb->add_option("--chart", arguments->chart, "Draw the steps as this SVG file");
+  verb->add_option("--json-file", arguments->json_file, "Write what --json prints here, and print the table");
   verb->add_option("--machine-file", arguments->machine_file, "Write the machine with its measured links here");
   add_ranks(*verb, arguments->ranks);
   add_json(*verb, arguments->json);

@@ -13,7 +13,7 @@ namespace strata::train {
 
 namespace {
 
-constexpr int64_t piece = int64_t{256} << 10;
+constexpr int64_t piece = int64_t{1} << 20;
 constexpr size_t under_way = 4;
 constexpr int rounds = 16;
 constexpr double patience = 120;

@@ -89,9 +89,9 @@ class Runner {
   std::optional<comm::Control> control_;
   int64_t rank_ = 0, ranks_ = 1;
   std::vector<model::Unit> units_;
-  std::optional<Goal> train_, evaluate_;
   int64_t planned_bytes_ = 0;
-  device::Memory arena_;
+  device::Memory arena_;  // outlives the executors: their transfers may be under way when an error ends a step
+  std::optional<Goal> train_, evaluate_;
   std::vector<int32_t> inputs_, targets_;
   std::vector<int64_t> ids_;
 };

@@ -54,5 +54,43 @@ TEST(Bench, WiresAreHeldAgainstMemcpy) {
   EXPECT_EQ(run_program(STRATA_PROGRAM, {"bench", "wires", "--rounds", "0"}).code, 2);
 }
 
+TEST(Bench, PlacementsArePricedWithoutRunningThem) {
+  const std::string job = STRATA_SOURCE_DIR "/bench/cluster/compare.toml";
+  const std::vector<std::string> verb = {"bench", "placements", job, "--set", "run.machine=frontier"};
+  const auto run = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), verb.begin(), verb.end());
+    return run_program(STRATA_PROGRAM, more);
+  };
+  const Outcome outcome = run({"--ranks", "16", "--micro-batches", "1,3", "--json"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const Json result = Json::parse(outcome.out);
+  EXPECT_EQ(result.at("ranks"), 16);
+  EXPECT_EQ(result.at("levels").size(), 3u);
+  ASSERT_EQ(result.at("cases").size(), 7u * 2 * 2);
+  for (const Json& each : result.at("cases")) {
+    const Json& allowed = each.at("allowed");
+    double sum = allowed.at("compute_s").get<double>() + allowed.at("idle_s").get<double>();
+    for (const auto& [purpose, seconds] : allowed.at("exposed_s").items()) sum += seconds.get<double>();
+    EXPECT_NEAR(sum, allowed.at("step_s").get<double>(), 1e-9 + 1e-6 * sum);
+    EXPECT_FALSE(each.contains("measured"));
+    EXPECT_GT(each.at("memory_bytes").get<int64_t>(), 0);
+  }
+  // zeropp and zero-topo over zero3, and zero-topo over zeropp.
+  EXPECT_EQ(result.at("ratios").size(), 3u * 2 * 2);
+
+  for (const auto& [more, said] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{{{"--ranks", "12"}, "run.machine = frontier"},
+                                                                     {{"--placements", "zero4"}, "zero4"},
+                                                                     {{"--micro-batches", "0"}, "--micro-batches"},
+                                                                     {{"--ranks", "8", "--pace", "rack"}, "rack"}}) {
+    const Outcome bad = run(more);
+    EXPECT_EQ(bad.code, 2) << said;
+    EXPECT_NE(bad.err.find(said), std::string::npos) << bad.err;
+  }
+  const Outcome without = run_program(STRATA_PROGRAM, {"bench", "placements", job});
+  EXPECT_EQ(without.code, 2);
+  EXPECT_NE(without.err.find("run.machine"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace strata::cli
