@@ -181,9 +181,9 @@ own_end() {
   echo "link set eth0 addrgenmode none"
   echo "link set eth0 mtu $mtu up"
   echo "address add $(address "$1")/24 dev eth0 noprefixroute"
-  echo "route add 10.77.0.0/24 dev eth0 congctl reno window $(window "$nic_bits")"
+  echo "route add 10.77.0.0/24 dev eth0 window $(window "$nic_bits")"
   for ((each = first; each < first + packages; each++)); do
-    [[ $each -eq $1 ]] || echo "route add $(address "$each") dev eth0 congctl reno window $(window "$node_bits")"
+    [[ $each -eq $1 ]] || echo "route add $(address "$each") dev eth0 window $(window "$node_bits")"
   done
 }
 
@@ -216,6 +216,7 @@ make() {
     # Receive buffers are not left to grow, or the routes' windows would follow them.
     nsenter --net="/run/netns/$cluster-p$i" /bin/bash -c '
       cd /proc/sys/net/ipv4
+      echo reno > tcp_congestion_control
       echo 0 > tcp_moderate_rcvbuf
       echo 0 > tcp_slow_start_after_idle
       echo 1 > tcp_no_metrics_save
