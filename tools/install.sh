@@ -17,8 +17,8 @@ required=(
   libopenmpi-dev openmpi-bin
   libgtest-dev libgmock-dev
 )
-# Only makes repeated builds quick; a second MPI library that tests run under.
-optional=(ccache libmpich-dev mpich)
+# Only makes repeated builds quick; a second MPI library that tests run under; a cluster on one machine, for benchmarks.
+optional=(ccache libmpich-dev mpich iproute2 procps)
 
 libraries="oneDNN 2.6 or later, Highway 1.0, hwloc 2, SentencePiece 0.1.97 (with its trainer), toml++ 3, nlohmann-json 3.11,
   an MPI library (Open MPI 4 or MPICH 4, with mpicxx; without one there is never more than one rank), spdlog 1.10, fmt 9, xxHash 0.8, zlib 1.2, zstd 1.4, PCRE2 10.40, utf8proc 2.8, CLI11 2.1, GoogleTest and GoogleMock 1.12"

@@ -15,7 +15,8 @@
 #   --nic-rate RATE   of each package's link to all other nodes, each way (default 1gbit)
 #   --mtu BYTES       largest packet (default 9000)
 # A RATE is a number with mbit or gbit, from 10mbit to 100gbit. Environment: STRATA_CLUSTER is the NAME (default strata), MPIRUN
-# the launcher (default mpirun), of Open MPI 4 or MPICH 4; the library's own variables hold for the job.
+# the launcher (default mpirun), of Open MPI 4 or MPICH 4; the library's own variables hold for the job. STRATA_CLUSTER_TUNE has
+# other choices to measure: "congestion=reno window_us=5000 burst_us=1000" are those made.
 # Needs root, iproute2, util-linux and procps. How the links are made, and what they carry: README.md.
 # Exit code: PROGRAM's; 2 bad input or nothing to run on, 3 the cluster could not be made, 128 + signal when interrupted.
 set -euo pipefail
@@ -26,7 +27,7 @@ verb='' nodes=2 packages=2 ranks=2 node_rate=4gbit nic_rate=1gbit mtu=9000 shape
 program=()
 while [[ $# -gt 0 ]]; do
   case $1 in
-    --help | -h) sed -n '2,22s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    --help | -h) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 0 ;;
     --up | --run | --down | --clean)
       [[ -z $verb ]] || fail "$verb and $1 at once"
       verb=$1
@@ -69,6 +70,15 @@ case $verb in
     ;;
   *) [[ ${#program[@]} -eq 0 ]] || fail "$verb runs no program" ;;
 esac
+congestion=reno window_us=5000 burst_us=1000
+for choice in ${STRATA_CLUSTER_TUNE-}; do
+  case $choice in
+    congestion=[a-z]*) congestion=${choice#*=} ;;
+    window_us=*) window_us=${choice#*=}; whole window_us "$window_us" 10 100000 ;;
+    burst_us=*) burst_us=${choice#*=}; whole burst_us "$burst_us" 10 100000 ;;
+    *) fail "STRATA_CLUSTER_TUNE: what is $choice?" ;;
+  esac
+done
 cluster=${STRATA_CLUSTER:-strata}
 [[ $cluster =~ ^[a-z][a-z0-9]{0,15}$ ]] || fail "STRATA_CLUSTER=$cluster: not a short name of small letters and digits"
 
@@ -155,16 +165,17 @@ probe() {
 address() { echo "10.77.0.$((10 + $1))"; }
 # within LEAST VALUE MOST
 within() { echo $(($2 < $1 ? $1 : $2 > $3 ? $3 : $2)); }
-# What a connection may have under way: 5 ms of its link.
-window() { within $((4 * mtu)) $(($1 / 8 / 200)) 16777216; }
+# What a connection may have under way on a link of so many bits a second.
+window() { within $((4 * mtu)) $(($1 / 8 * window_us / 1000000)) 16777216; }
 
 # two_links DEVICE dst|src HOST: tc's lines for what a device sends, as two links told apart by the other end's address.
 two_links() {
-  local each class=1 first=$(($3 / packages * packages))
+  local each burst class=1 first=$(($3 / packages * packages))
   echo "qdisc add dev $1 root handle 1: htb default 2"
   for bits in "$node_bits" "$nic_bits"; do
-    # A burst is 1 ms, since a timer comes late; it is no more, or short messages would find no limit.
-    echo "class add dev $1 parent 1: classid 1:$class htb rate ${bits}bit burst $((bits / 8000 + mtu)) cburst $((bits / 8000 + mtu)) quantum 60000"
+    # A timer that comes late is made up for, by what the burst allows; more, and short messages would find no limit.
+    burst=$((bits / 8 * burst_us / 1000000 + mtu))
+    echo "class add dev $1 parent 1: classid 1:$class htb rate ${bits}bit burst $burst cburst $burst quantum 60000"
     # Windows bound the queue; a packet is never dropped, since TCP would take hundreds of milliseconds to notice.
     echo "qdisc add dev $1 parent 1:$class bfifo limit 1000000000"
     class=$((class + 1))
@@ -181,9 +192,9 @@ own_end() {
   echo "link set eth0 addrgenmode none"
   echo "link set eth0 mtu $mtu up"
   echo "address add $(address "$1")/24 dev eth0 noprefixroute"
-  echo "route add 10.77.0.0/24 dev eth0 congctl reno window $(window "$nic_bits")"
+  echo "route add 10.77.0.0/24 dev eth0 window $(window "$nic_bits")"
   for ((each = first; each < first + packages; each++)); do
-    [[ $each -eq $1 ]] || echo "route add $(address "$each") dev eth0 congctl reno window $(window "$node_bits")"
+    [[ $each -eq $1 ]] || echo "route add $(address "$each") dev eth0 window $(window "$node_bits")"
   done
 }
 
@@ -216,11 +227,12 @@ make() {
     # Receive buffers are not left to grow, or the routes' windows would follow them.
     nsenter --net="/run/netns/$cluster-p$i" /bin/bash -c '
       cd /proc/sys/net/ipv4
+      echo "$2" > tcp_congestion_control
       echo 0 > tcp_moderate_rcvbuf
       echo 0 > tcp_slow_start_after_idle
       echo 1 > tcp_no_metrics_save
       echo "4096 $1 $1" > tcp_rmem
-      echo "4096 65536 $1" > tcp_wmem' cluster.sh "$buffer"
+      echo "4096 65536 $1" > tcp_wmem' cluster.sh "$buffer" "$congestion"
   done
   echo "$hosts $ranks $nic_bits" > "$state/shape"
   making=''
