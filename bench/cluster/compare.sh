@@ -11,6 +11,7 @@
 #   STRATA     the program (default: build/release/bin/strata)
 #   NODES      nodes of two packages of two ranks (default 2: 8 ranks; 4 and 8 make 16 and 32)
 #   NIC        the NIC's rate in Mbit/s (default 100); packages and nodes follow in Frontier's proportions, 200 : 75 : 25
+#   NODE       how many times that a package's link inside its node carries (default 3)
 #   COMPUTE    seconds that a rank computes for one micro-batch (default 2.8: the ratio to the NIC of GPT-NeoX-20B with one sequence
 #              of 2048 tokens a die: 4.6 s, beside 41.1 GB of weights at 25 GB/s)
 # Exit code: that of strata; 2 where no cluster can be made.
@@ -19,10 +20,10 @@ here=$(dirname "$(readlink -f "$0")")
 out=${1:?usage: compare.sh OUT [OPTION ...]}
 shift
 strata=${STRATA:-$here/../../build/release/bin/strata}
-nodes=${NODES:-2} nic=${NIC:-100} compute=${COMPUTE:-2.8}
+nodes=${NODES:-2} nic=${NIC:-100} node=${NODE:-3} compute=${COMPUTE:-2.8}
 [[ -x $strata ]] || { echo "compare.sh: no $strata: build it first (./run), or set STRATA" >&2; exit 2; }
 [[ $nodes =~ ^[1-8]$ ]] || { echo "compare.sh: NODES=$nodes: not 1 to 8" >&2; exit 2; }
-for value in "$nic" "$compute"; do
+for value in "$nic" "$node" "$compute"; do
   [[ $value =~ ^[0-9]+(\.[0-9]+)?$ ]] || { echo "compare.sh: $value is not a number" >&2; exit 2; }
 done
 mkdir -p "$out"
@@ -30,11 +31,11 @@ strata=$(readlink -f "$strata") out=$(readlink -f "$out")
 
 # machine PEAK: the nominal machine, with a device of so many FLOP/s.
 machine() {
-  awk -v nic="$nic" -v peak="$1" 'BEGIN {
+  awk -v nic="$nic" -v node="$node" -v peak="$1" 'BEGIN {
     nic *= 1e6 / 8
     printf "name = \"cluster\"\ndescription = \"bench/cluster/compare.sh, NIC of %g MB/s\"\n\n", nic / 1e6
     printf "[device]\nname = \"modelled\"\nmemory = 64e9\nmemory_bandwidth = 1e15\npeak = %.6e\nsource = \"chosen for a micro-batch of given length\"\n", peak
-    split("package node system", name, " "); split("8 3 1", times, " "); split("1 2 2", sharing, " ")
+    split("package node system", name, " "); split("8 " node " 1", times, " "); split("1 2 2", sharing, " ")
     for (i = 1; i <= 3; ++i)
       printf "\n[[level]]\nname = \"%s\"\nwidth = %s\nbandwidth = %.6e\nlatency = 1e-4\nshared_by = %d\nsource = \"nominal\"\n",
         name[i], i == 3 ? "\"*\"" : 2, nic * times[i], sharing[i]
@@ -48,6 +49,6 @@ slow=$("$strata" "${job[@]}" --ranks $((nodes * 4)) --placements ddp --collectiv
   sed -n 's/.*"compute_s": *\([0-9.e+-]*\).*/\1/p' | head -n 1)
 machine "$(awk -v slow="$slow" -v compute="$compute" 'BEGIN { printf "%.6e", 1e9 * slow / compute }')"
 
-"$here/cluster.sh" --nodes "$nodes" --node-rate "$(awk -v nic="$nic" 'BEGIN { print 3 * nic }')mbit" --nic-rate "${nic}mbit" -- \
+"$here/cluster.sh" --nodes "$nodes" --node-rate "$(awk -v nic="$nic" -v node="$node" 'BEGIN { print node * nic }')mbit" --nic-rate "${nic}mbit" -- \
   "$strata" "${job[@]}" --pace package --chart "$out/placements.svg" --machine-file "$out/measured.toml" \
   --json-file "$out/placements.json" "$@"

@@ -10,6 +10,7 @@
 #include "cli/bench_comm.h"
 #include "cli/bench_kernels.h"
 #include "cli/bench_placements.h"
+#include "cli/bench_region.h"
 #include "cli/bench_wires.h"
 #include "cli/verb.h"
 #include "core/allocations.h"
@@ -231,6 +232,7 @@ void add_bench(CLI::App& app) {
   add_bench_wires(*verb);
   add_bench_comm(*verb);
   add_bench_placements(*verb);
+  add_bench_region(*verb);
 }
 
 }  // namespace strata::cli

@@ -43,7 +43,7 @@ struct Arguments {
   std::vector<std::string> placements = {"ddp", "zero1", "zero2", "zero3", "hsdp", "zeropp", "zero-topo"};
   std::vector<std::string> collectives = {"flat", "levels"};
   std::vector<int64_t> micro_batches = {1, 2, 4, 8};
-  std::vector<std::string> paced;
+  std::vector<std::string> paced, aware = {"zero-topo"}, synchronous;
   std::string device = "hollow", chart, machine_file, json_file;
   int64_t ranks = 0, flat_prefetch = 1;
   int steps = 1, warm_up = 0;
@@ -93,8 +93,15 @@ job::Job job_of(const job::Job& base, const Arguments& arguments, const Case& wh
     job.placement.level.clear();
   else if (job.placement.level.empty())
     job.placement.level = "node";
-  job.placement.collectives = what.collectives;
-  if (what.collectives == job::Collectives::flat) job.schedule.prefetch = arguments.flat_prefetch;
+  const auto listed = [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), what.placement) != names.end();
+  };
+  // As published: flat rings, but for what was published as aware of the levels.
+  if (what.collectives == job::Collectives::flat && !listed(arguments.aware)) {
+    job.placement.collectives = job::Collectives::flat;
+    job.schedule.prefetch = listed(arguments.synchronous) ? 0 : arguments.flat_prefetch;
+    if (listed(arguments.synchronous)) job.schedule.overlap = 0;
+  }
   job.batch.global = job.batch.micro * what.micro_batches * ranks;
   return job;
 }
@@ -468,7 +475,7 @@ void add_bench_placements(CLI::App& bench_verb) {
       ->check(
           CLI::IsMember(std::vector<std::string>(job::placement_presets().begin(), job::placement_presets().end())));
   verb->add_option("--collectives", arguments->collectives,
-                   "flat: one ring over all ranks that take part, as published; levels: hop by hop")
+                   "flat: as published, one ring over all ranks that take part; levels: hop by hop")
       ->delimiter(',')
       ->check(CLI::IsMember({"flat", "levels"}));
   verb->add_option("--micro-batches", arguments->micro_batches, "Micro-batches a step")
@@ -483,6 +490,11 @@ void add_bench_placements(CLI::App& bench_verb) {
           "fast as it can")
       ->check(CLI::IsMember({"hollow", "paced", "cpu"}));
   verb->add_option("--pace", arguments->paced, "Levels whose links the program itself slows to the machine file's")
+      ->delimiter(',');
+  verb->add_option("--aware", arguments->aware, "Placements published with collectives by level, not as flat rings")
+      ->delimiter(',');
+  verb->add_option("--synchronous", arguments->synchronous,
+                   "Placements of which, as published, no communication overlaps with computing")
       ->delimiter(',');
   verb->add_option("--steps", arguments->steps, "Steps to time; the median counts")->check(CLI::Range(1, 1000));
   verb->add_option("--warm-up", arguments->warm_up, "Steps before them")->check(CLI::Range(0, 1000));
