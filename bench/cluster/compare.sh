@@ -42,6 +42,12 @@ machine() {
   }' > "$out/machine.toml"
 }
 job=(bench placements "$here/compare.toml" --set run.machine="$out/machine.toml")
+options=()
+while [[ $# -gt 0 ]]; do
+  # What changes the job changes how long a micro-batch takes as well.
+  if [[ $1 == --set && $# -ge 2 ]]; then job+=(--set "$2"); shift; else options+=("$1"); fi
+  shift
+done
 
 # What a device of 1 GFLOP/s computes in one micro-batch says how fast the modelled one is.
 machine 1e9
@@ -51,4 +57,4 @@ machine "$(awk -v slow="$slow" -v compute="$compute" 'BEGIN { printf "%.6e", 1e9
 
 "$here/cluster.sh" --nodes "$nodes" --node-rate "$(awk -v nic="$nic" -v node="$node" 'BEGIN { print node * nic }')mbit" --nic-rate "${nic}mbit" -- \
   "$strata" "${job[@]}" --pace package --chart "$out/placements.svg" --machine-file "$out/measured.toml" \
-  --json-file "$out/placements.json" "$@"
+  --json-file "$out/placements.json" "${options[@]}"

@@ -30,15 +30,15 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   int64_t begin = int64_t{64} << 10, end = int64_t{64} << 20;
   int factor = 4, rounds = 7;
-  std::string algorithm = "direct";
+  std::string algorithm = "direct", wire = "fp32";
   bool json = false;
 };
 
 /// Ours, prepared: one hop, or a reduction and a gather.
 class Ours {
  public:
-  Ours(Collective collective, comm::Algorithm algorithm, int64_t elements, comm::Transport& transport,
-       device::Device& device)
+  Ours(Collective collective, comm::Algorithm algorithm, const device::Wire& wire, int64_t elements,
+       comm::Transport& transport, device::Device& device)
       : transport_(transport), device_(device) {
     std::vector<int64_t> ranks;
     for (int64_t r = 0; r < transport.ranks(); ++r) ranks.push_back(r);
@@ -47,7 +47,7 @@ class Ours {
                                              : std::vector{collective};
     int64_t staging = 1;
     for (Collective each : hops) {
-      const comm::Hop hop{each, algorithm, {transport.ranks()}, elements, DType::f32, {}};
+      const comm::Hop hop{each, algorithm, {transport.ranks()}, elements, DType::f32, wire};
       hops_.emplace_back(hop, ranks, transport.rank());
       staging = std::max(staging, comm::staging_bytes(hop));
     }
@@ -77,6 +77,14 @@ class Ours {
   device::Memory memory_, staging_;
 };
 
+/// With the blocks that placements use unless told otherwise.
+device::Wire wire_of(const std::string& name) {
+  if (name == "bf16") return {.dtype = DType::bf16};
+  if (name == "int8") return {device::WireKind::int8, DType::f32, 512, false};
+  if (name == "int4") return {device::WireKind::int4, DType::f32, 128, false};
+  return {};
+}
+
 struct Row {
   Collective collective;
   int64_t bytes = 0;
@@ -88,7 +96,7 @@ Row measure(const Team& team, const Arguments& arguments, Collective collective,
   const int64_t ranks = team.ranks, elements = round_up(divide_up(bytes, 4), ranks * ops::grain);
   const auto device = device::make_cpu(1);
   const auto algorithm = arguments.algorithm == "ring" ? comm::Algorithm::ring : comm::Algorithm::direct;
-  Ours ours(collective, algorithm, elements, *team.transport, *device);
+  Ours ours(collective, algorithm, wire_of(arguments.wire), elements, *team.transport, *device);
   comm::Control control(*team.transport, 120);
   std::vector<float> in(static_cast<size_t>(elements)), out(static_cast<size_t>(elements));
   for (int64_t i = 0; i < elements; ++i) in[static_cast<size_t>(i)] = static_cast<float>((i + team.rank * 7) % 64) / 64;
@@ -134,7 +142,8 @@ void bench(const Arguments& arguments) {
     const bool tells = team.rank == 0;
     Json rows = Json::array();
     if (tells && !arguments.json) {
-      print_line(fmt::format("{} ranks, {}; {}", team.ranks, mpi::library(), arguments.algorithm));
+      print_line(fmt::format("{} ranks, {}; {}, {} on the wire (the library's: fp32)", team.ranks, mpi::library(),
+                             arguments.algorithm, arguments.wire));
       print_line(fmt::format("{:>14} {:>12} {:>12} {:>6} {:>6} {:>10} {:>8} {:>8} {:>8}   {:>10} {:>8} {:>6}", "",
                              "size (B)", "count", "type", "redop", "time (us)", "algbw", "busbw", "error", "MPI (us)",
                              "busbw", "ratio"));
@@ -164,8 +173,11 @@ void bench(const Arguments& arguments) {
               gb(row.ours) * factor, row.error, row.library * 1e6, gb(row.library) * factor, row.library / row.ours));
       }
     if (tells && arguments.json)
-      print_json(
-          {{"ranks", team.ranks}, {"library", mpi::library()}, {"algorithm", arguments.algorithm}, {"rows", rows}});
+      print_json({{"ranks", team.ranks},
+                  {"library", mpi::library()},
+                  {"algorithm", arguments.algorithm},
+                  {"wire", arguments.wire},
+                  {"rows", rows}});
   });
 }
 
@@ -183,6 +195,8 @@ void add_bench_comm(CLI::App& bench_verb) {
       ->check(CLI::Range(1, 1000));
   verb->add_option("--algorithm", arguments->algorithm, "direct, or ring as published libraries do")
       ->check(CLI::IsMember({"direct", "ring"}));
+  verb->add_option("--wire", arguments->wire, "How our values travel; their size is counted in fp32")
+      ->check(CLI::IsMember({"fp32", "bf16", "int8", "int4"}));
   add_json(*verb, arguments->json);
   verb->callback([arguments] { bench(*arguments); });
 }
