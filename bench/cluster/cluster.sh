@@ -100,6 +100,7 @@ fi
 # Here as long as the cluster is: its shape, its host names, and the hosts of a job.
 state=/run/$cluster-cluster
 # Held while a cluster is made, used or removed, and by this process only: nothing that it starts inherits it.
+mkdir -p /run/lock
 exec 9> "/run/lock/$cluster-cluster"
 flock --nonblock 9 || fail "another cluster.sh is at work on the cluster $cluster: wait until it ends, or stop it"
 
