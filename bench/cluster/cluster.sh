@@ -139,7 +139,7 @@ finish() {
   local code=$?
   trap '' HUP INT TERM
   trap - EXIT
-  [[ -z $patience ]] || kill "$patience" 2> /dev/null || true
+  [[ -z $patience ]] || pkill --parent "$patience" || true  # its sleep, and so itself
   [[ -z $job ]] || kill -KILL "$job" 2> /dev/null || true
   [[ -z $owned ]] || remove
   [[ -z $making || $code -eq 0 ]] || code=3
@@ -193,9 +193,9 @@ own_end() {
   echo "link set eth0 addrgenmode none"
   echo "link set eth0 mtu $mtu up"
   echo "address add $(address "$1")/24 dev eth0 noprefixroute"
-  echo "route add 10.77.0.0/24 dev eth0 window $(window "$nic_bits")"
+  echo "route add 10.77.0.0/24 dev eth0 congctl $congestion window $(window "$nic_bits")"
   for ((each = first; each < first + packages; each++)); do
-    [[ $each -eq $1 ]] || echo "route add $(address "$each") dev eth0 window $(window "$node_bits")"
+    [[ $each -eq $1 ]] || echo "route add $(address "$each") dev eth0 congctl $congestion window $(window "$node_bits")"
   done
 }
 
@@ -225,31 +225,36 @@ make() {
   for ((i = 0; i < hosts; i++)); do
     own_end $i | ip -netns "$cluster-p$i" -batch -
     two_links eth0 dst $i | tc -netns "$cluster-p$i" -batch -
-    # Receive buffers are not left to grow, or the routes' windows would follow them.
+    # Receive buffers are not left to grow, or the routes' windows would follow them. Only reno may be set here in every kernel;
+    # it is for a host's connections to itself.
     nsenter --net="/run/netns/$cluster-p$i" /bin/bash -c '
+      set -e
       cd /proc/sys/net/ipv4
-      echo "$2" > tcp_congestion_control
+      echo reno > tcp_congestion_control
       echo 0 > tcp_moderate_rcvbuf
       echo 0 > tcp_slow_start_after_idle
       echo 1 > tcp_no_metrics_save
       echo "4096 $1 $1" > tcp_rmem
-      echo "4096 65536 $1" > tcp_wmem' cluster.sh "$buffer" "$congestion"
+      echo "4096 65536 $1" > tcp_wmem' cluster.sh "$buffer"
   done
-  echo "$hosts $ranks $nic_bits" > "$state/shape"
+  echo "$hosts $ranks $node_bits $nic_bits" > "$state/shape"
   making=''
 }
 
-# Each message in pieces of about half a millisecond of the NIC: a piece's word of consent waits behind the pieces of the other
-# direction, and small messages behind those of their own.
+# A large message goes in pieces, each when the receiver has asked for it: two at a time, so that what it asks does not wait
+# behind much of the other direction, nor a small message behind much of its own. A piece is about half a millisecond of the NIC;
+# no less than a sixteenth of one of the node's link, which ranks could not keep busy; a power of two, so that few are cut short.
 openmpi_job() {
-  local piece
-  piece=$(within 32768 $((nic_bits / 8 / 2000)) 131072)
+  local piece=8192 wanted=$((nic_bits / 16000)) least=$((node_bits / 125000))
+  wanted=$(within "$least" "$wanted" 131072)
+  while ((4 * piece < 3 * wanted)); do piece=$((2 * piece)); done
   sed "s/$/ slots=$ranks/" "$state/names" > "$state/hostfile"
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   export OMPI_MCA_plm_rsh_agent=$here/host.sh OMPI_MCA_orte_tmpdir_base=/dev/shm OMPI_MCA_oob_tcp_if_include=eth0
   export OMPI_MCA_btl=${OMPI_MCA_btl-tcp,vader,self} OMPI_MCA_btl_tcp_if_include=eth0
   export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle-1}
   export OMPI_MCA_btl_tcp_rdma_pipeline_frag_size=${OMPI_MCA_btl_tcp_rdma_pipeline_frag_size-$piece}
+  export OMPI_MCA_pml_ob1_recv_pipeline_depth=${OMPI_MCA_pml_ob1_recv_pipeline_depth-2}
   command=("$launcher" --hostfile "$state/hostfile" --map-by slot --bind-to none -n $((hosts * ranks)))
 }
 mpich_job() {
@@ -259,7 +264,7 @@ mpich_job() {
 
 run_job() {
   local command code=0
-  read -r hosts ranks nic_bits < "$state/shape"
+  read -r hosts ranks node_bits nic_bits < "$state/shape"
   for ((i = 0; i < hosts; i++)); do echo "$cluster-p$i"; done > "$state/names"
   export STRATA_CLUSTER_HOSTS=$state/hosts
   "${library}_job"

@@ -15,5 +15,5 @@ exec nsenter --net="/run/netns/$host" unshare --uts --mount /bin/bash -c '
   set -euo pipefail
   echo "$1" > /proc/sys/kernel/hostname
   mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-  [[ -z $2 ]] || mount --bind "$2" /etc/hosts
+  [[ -z $2 || ! -e /etc/hosts ]] || mount --bind "$2" /etc/hosts
   exec /bin/bash -c "$3"' host.sh "$host" "${STRATA_CLUSTER_HOSTS-}" "$*"
