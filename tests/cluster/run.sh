@@ -28,12 +28,13 @@ ip netns delete stratatest-probe
 folder=$(mktemp -d)
 run() { "$cluster" "$@" 8>&-; }
 tidy() {
+  [[ -z ${script-} ]] || kill -KILL "$script" 2> /dev/null || true
   run --clean > /dev/null 2>&1 || true
   rm -rf "$folder"
 }
 trap tidy EXIT
 fail() { echo "FAILED: lines ${BASH_LINENO[*]}: $1"; [[ ! -s $folder/said ]] || tail -n 40 "$folder/said"; exit 1; }
-run --clean  # of a test that was killed
+run --clean || skip "what another test left cannot be removed"
 
 # nothing_left: no namespace, process or file of the cluster, and no link in this namespace.
 links=$(ip -brief link | wc -l)
@@ -144,12 +145,14 @@ END
   done
 
   # One at a time, and never two.
-  run --run -- bash -c "touch $folder/on; while [[ -e $folder/on ]]; do sleep 0.1; done" &
+  "$cluster" --run -- bash -c "touch $folder/on; while [[ -e $folder/on ]]; do sleep 0.1; done" 8>&- &
+  script=$!
   for _ in $(seq 300); do [[ ! -e $folder/on ]] || break; sleep 0.1; done
   refused 'another cluster.sh is at work' "$cluster" --run -- true
   refused 'another cluster.sh is at work' "$cluster" --down
   rm "$folder/on"
-  wait $! || fail "the first job did not end well"
+  wait "$script" || fail "the first job did not end well"
+  script=''
   refused 'there already: cluster.sh --down removes it' "$cluster" --up
   refused 'there already: cluster.sh --down removes it' "$cluster" -- true
   run --down
@@ -161,7 +164,7 @@ END
 # start COMMAND...: a job of four ranks in the background, until all of them are there.
 start() {
   # Bash lets what it starts in the background ignore Ctrl-C.
-  env --default-signal=INT "$cluster" --packages 1 --ranks 2 -- "$@" > "$folder/said" 2>&1 8>&- < /dev/null &
+  setpriv --pdeathsig KILL env --default-signal=INT "$cluster" --packages 1 --ranks 2 -- "$@" > "$folder/said" 2>&1 8>&- < /dev/null &
   script=$!
   for _ in $(seq 300); do
     mapfile -t pids < <(pgrep -f "^sleep 8$$")
@@ -175,6 +178,7 @@ start() {
 ended() {
   local code=0
   wait "$script" || code=$?
+  script=''
   [[ $1 == failed ]] && { [[ $code -ne 0 ]] || fail "exit code 0 after $2"; }
   [[ $1 == failed || $code -eq $1 ]] || fail "exit code $code, not $1, after $2"
   [[ -z $(pgrep -f "^sleep 8$$") ]] || fail "ranks are left after $2"
