@@ -9,6 +9,8 @@
 #
 # OPTIONs go to strata bench placements (--placements, --collectives, --micro-batches, --steps, ...). Environment:
 #   STRATA     the program (default: build/release/bin/strata)
+#   JOB        what it trains (default: compare.toml beside this script)
+#   PACE       levels that the program paces (default: package; "": none)
 #   NODES      nodes of two packages of two ranks (default 2: 8 ranks; 4 and 8 make 16 and 32)
 #   NIC        the NIC's rate in Mbit/s (default 100); packages and nodes follow in Frontier's proportions, 200 : 75 : 25
 #   NODE       how many times that a package's link inside its node carries (default 3)
@@ -20,6 +22,7 @@ here=$(dirname "$(readlink -f "$0")")
 out=${1:?usage: compare.sh OUT [OPTION ...]}
 shift
 strata=${STRATA:-$here/../../build/release/bin/strata}
+PACE=${PACE-package}
 nodes=${NODES:-2} nic=${NIC:-100} node=${NODE:-3} compute=${COMPUTE:-2.8}
 [[ -x $strata ]] || { echo "compare.sh: no $strata: build it first (./run), or set STRATA" >&2; exit 2; }
 [[ $nodes =~ ^[1-8]$ ]] || { echo "compare.sh: NODES=$nodes: not 1 to 8" >&2; exit 2; }
@@ -41,7 +44,7 @@ machine() {
         name[i], i == 3 ? "\"*\"" : 2, nic * times[i], sharing[i]
   }' > "$out/machine.toml"
 }
-job=(bench placements "$here/compare.toml" --set run.machine="$out/machine.toml")
+job=(bench placements "${JOB:-$here/compare.toml}" --set run.machine="$out/machine.toml")
 options=()
 while [[ $# -gt 0 ]]; do
   # What changes the job changes how long a micro-batch takes as well.
@@ -56,5 +59,5 @@ slow=$("$strata" "${job[@]}" --ranks $((nodes * 4)) --placements ddp --collectiv
 machine "$(awk -v slow="$slow" -v compute="$compute" 'BEGIN { printf "%.6e", 1e9 * slow / compute }')"
 
 "$here/cluster.sh" --nodes "$nodes" --node-rate "$(awk -v nic="$nic" -v node="$node" 'BEGIN { print node * nic }')mbit" --nic-rate "${nic}mbit" -- \
-  "$strata" "${job[@]}" --pace package --chart "$out/placements.svg" --machine-file "$out/measured.toml" \
+  "$strata" "${job[@]}" ${PACE:+--pace "$PACE"} --chart "$out/placements.svg" --machine-file "$out/measured.toml" \
   --json-file "$out/placements.json" "${options[@]}"

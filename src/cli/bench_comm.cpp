@@ -18,6 +18,7 @@
 #include "core/error.h"
 #include "device/device.h"
 #include "device/threads.h"
+#include "job/job.h"
 #include "ops/op.h"
 
 namespace strata::cli {
@@ -80,8 +81,9 @@ class Ours {
 /// With the blocks that placements use unless told otherwise.
 device::Wire wire_of(const std::string& name) {
   if (name == "bf16") return {.dtype = DType::bf16};
-  if (name == "int8") return {device::WireKind::int8, DType::f32, 512, false};
-  if (name == "int4") return {device::WireKind::int4, DType::f32, 128, false};
+  const job::Placement usual;
+  if (name == "int8") return {device::WireKind::int8, DType::f32, static_cast<int32_t>(usual.int8_block)};
+  if (name == "int4") return {device::WireKind::int4, DType::f32, static_cast<int32_t>(usual.int4_block)};
   return {};
 }
 

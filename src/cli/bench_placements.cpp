@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/published.h"
 #include "cli/ranks.h"
 #include "cli/verb.h"
 #include "comm/paced.h"
@@ -41,7 +43,7 @@ using Json = nlohmann::ordered_json;
 struct Arguments {
   JobArguments job;
   std::vector<std::string> placements = {"ddp", "zero1", "zero2", "zero3", "hsdp", "zeropp", "zero-topo"};
-  std::vector<std::string> collectives = {"flat", "levels"};
+  std::vector<job::Collectives> collectives = {job::Collectives::flat, job::Collectives::levels};
   std::vector<int64_t> micro_batches = {1, 2, 4, 8};
   std::vector<std::string> paced, aware = {"zero-topo"}, synchronous;
   std::string device = "hollow", chart, machine_file, json_file;
@@ -55,20 +57,16 @@ struct Case {
   std::string placement;
   job::Collectives collectives;
   int64_t micro_batches;
-  std::string name() const {
-    return fmt::format("{} {}", placement, collectives == job::Collectives::flat ? "as published" : "by level");
-  }
 };
+
+const char* origin_of(job::Collectives collectives) {
+  return collectives == job::Collectives::flat ? "as published" : "by level";
+}
 
 /// One step's time, as means over ranks; `seconds` is the slowest rank's.
 struct Measured {
   double seconds = 0, computing = 0, idle = 0;
   std::array<double, step::purposes> exposed{};
-  double communication() const {
-    double sum = 0;
-    for (const double each : exposed) sum += each;
-    return sum;
-  }
 };
 
 Measured from(const step::StepTime& time) {
@@ -79,29 +77,24 @@ Measured from(const step::StepTime& time) {
 
 struct Result {
   Case what;
-  Measured allowed, measured;
+  Measured allowed;
+  std::optional<Measured> measured;
   std::vector<int64_t> bytes;  ///< a step sends over each level, from one rank
   int64_t memory = 0;          ///< of one rank
 };
 
+/// Whether a case runs as flat rings: as published, but for what was published as aware of the levels.
+bool as_flat(const Arguments& arguments, const Case& what) {
+  const auto& aware = arguments.aware;
+  return what.collectives == job::Collectives::flat &&
+         std::find(aware.begin(), aware.end(), what.placement) == aware.end();
+}
+
 job::Job job_of(const job::Job& base, const Arguments& arguments, const Case& what, int64_t ranks) {
-  job::Job job = base;
-  // Wires and hops stay the job's; the four levels are the preset's.
-  job.placement.preset = what.placement;
-  job.placement.weights = job.placement.secondary = job.placement.gradients = job.placement.optimizer = "";
-  if (!job::takes_level(what.placement))
-    job.placement.level.clear();
-  else if (job.placement.level.empty())
-    job.placement.level = "node";
-  const auto listed = [&](const std::vector<std::string>& names) {
-    return std::find(names.begin(), names.end(), what.placement) != names.end();
-  };
-  // As published: flat rings, but for what was published as aware of the levels.
-  if (what.collectives == job::Collectives::flat && !listed(arguments.aware)) {
-    job.placement.collectives = job::Collectives::flat;
-    job.schedule.prefetch = listed(arguments.synchronous) ? 0 : arguments.flat_prefetch;
-    if (listed(arguments.synchronous)) job.schedule.overlap = 0;
-  }
+  const auto& waiting = arguments.synchronous;
+  const bool waits = std::find(waiting.begin(), waiting.end(), what.placement) != waiting.end();
+  job::Job job = as_flat(arguments, what) ? as_flat_rings(base, what.placement, waits ? 0 : arguments.flat_prefetch)
+                                          : by_level(base, what.placement);
   job.batch.global = job.batch.micro * what.micro_batches * ranks;
   return job;
 }
@@ -109,21 +102,10 @@ job::Job job_of(const job::Job& base, const Arguments& arguments, const Case& wh
 std::vector<Case> cases_of(const Arguments& arguments) {
   std::vector<Case> cases;
   for (const int64_t micro_batches : arguments.micro_batches)
-    for (const std::string& collectives : arguments.collectives)
+    for (const job::Collectives collectives : arguments.collectives)
       for (const std::string& placement : arguments.placements)
-        cases.push_back(
-            {placement, collectives == "flat" ? job::Collectives::flat : job::Collectives::levels, micro_batches});
+        cases.push_back({placement, collectives, micro_batches});
   return cases;
-}
-
-/// The machine of the job's file with every level's width known.
-machine::Machine machine_of(const job::Job& job, int64_t ranks) {
-  if (job.run.machine.empty())
-    throw input_error(
-        "bench placements prices devices and links: give a machine file, --set run.machine=NAME or a path");
-  machine::Machine machine = job::load_machine(job.run.machine);
-  machine.levels = machine::fill_levels(machine.levels, ranks, "run.machine = " + job.run.machine);
-  return machine;
 }
 
 layout::Widths widths_of(const machine::Machine& machine) {
@@ -154,16 +136,15 @@ comm::PacedTransport paced(comm::Transport& transport, const machine::Machine& m
                         machine.levels[level].name, machine.links[level].shared_by);
     paces.push_back({machine.links[level].bandwidth, machine.links[level].latency});
   }
-  std::vector<int> link_of;
-  const auto own = layout::coordinates(widths, transport.rank());
-  for (int64_t rank = 0; rank < transport.ranks(); ++rank) {
-    const auto other = layout::coordinates(widths, rank);
-    size_t crossed = widths.size();
-    for (size_t level = 0; level < widths.size(); ++level)
-      if (own[level] != other[level]) crossed = level;
-    const auto found = std::find(levels.begin(), levels.end(), crossed);
-    link_of.push_back(found == levels.end() ? -1 : static_cast<int>(found - levels.begin()));
+  // The outermost level whose coordinates differ is the one that a message crosses.
+  std::vector<int> link_of(static_cast<size_t>(transport.ranks()), -1);
+  for (size_t level = widths.size(); level-- > 0;) {
+    const auto found = std::find(levels.begin(), levels.end(), level);
+    const int link = found == levels.end() ? -1 : static_cast<int>(found - levels.begin());
+    for (const int64_t rank : layout::group(widths, transport.rank(), 0, static_cast<int>(level) + 1))
+      link_of[static_cast<size_t>(rank)] = link;
   }
+  link_of[static_cast<size_t>(transport.rank())] = -1;
   return {transport, std::move(paces), std::move(link_of)};
 }
 
@@ -176,7 +157,7 @@ std::unique_ptr<device::Device> device_of(const Arguments& arguments, const mach
                             seconds);
 }
 
-/// Random tokens, the same on all ranks: what they are changes no time.
+/// The same tokens on all ranks: what they are changes no time.
 void fill(train::Runner& runner, const job::Job& job) {
   const auto row = static_cast<size_t>(job.batch.micro * (job.batch.sequence + 1));
   std::vector<int32_t> tokens(row);
@@ -189,8 +170,7 @@ Result predict(const step::Program& program, const machine::Machine& machine, co
   Result result;
   result.what = what;
   result.memory = program.arena_bytes;
-  result.allowed =
-      from(step::step_time(program, simulate::schedule(program, simulate::task_seconds(machine, program))));
+  result.allowed = from(simulate::step_time(machine, program));
   const step::Traffic traffic = step::traffic(program);
   for (size_t level = 0; level < machine.levels.size(); ++level)
     result.bytes.push_back(traffic.bytes(static_cast<int32_t>(level)));
@@ -249,8 +229,7 @@ double of(const Measured& time, const Cause& cause) {
   return sum;
 }
 
-bool has_run(const Result& result) { return result.measured.seconds > 0; }
-const Measured& best_known(const Result& result) { return has_run(result) ? result.measured : result.allowed; }
+const Measured& best_known(const Result& result) { return result.measured ? *result.measured : result.allowed; }
 
 std::string header(const machine::Machine& machine, bool ran) {
   std::string text = fmt::format("{:<24} {:>3} {:>9}", "placement", "A", "allowed s");
@@ -264,9 +243,10 @@ std::string header(const machine::Machine& machine, bool ran) {
 std::string row(const Result& result) {
   const Measured& time = best_known(result);
   std::string text =
-      fmt::format("{:<24} {:>3} {:>9.3f}", result.what.name(), result.what.micro_batches, result.allowed.seconds);
-  if (has_run(result))
-    text += fmt::format(" {:>9.3f} {:>6.2f}", time.seconds, result.allowed.seconds / result.measured.seconds);
+      fmt::format("{:<24} {:>3} {:>9.3f}", result.what.placement + " " + origin_of(result.what.collectives),
+                  result.what.micro_batches, result.allowed.seconds);
+  if (result.measured)
+    text += fmt::format(" {:>9.3f} {:>6.2f}", time.seconds, result.allowed.seconds / result.measured->seconds);
   text += fmt::format(" {:>9.3f}", time.computing);
   for (const Cause& cause : causes()) text += fmt::format(" {:>9.3f}", of(time, cause));
   for (const int64_t bytes : result.bytes) text += fmt::format(" {:>10.2f}", static_cast<double>(bytes) / 1e6);
@@ -288,18 +268,11 @@ Json result_json(const Result& result, const machine::Machine& machine) {
                  {"collectives", job::name_of(result.what.collectives)},
                  {"micro_batches", result.what.micro_batches},
                  {"allowed", time_json(result.allowed)}};
-  if (has_run(result)) object["measured"] = time_json(result.measured);
+  if (result.measured) object["measured"] = time_json(*result.measured);
   object["bytes_sent_by_a_rank"] = bytes;
   object["memory_bytes"] = result.memory;
   return object;
 }
-
-/// How much faster one placement is than another, by what was measured (or else allowed) and by what is allowed.
-struct Gain {
-  const char *of, *over;
-  double published;  ///< by the papers
-};
-constexpr Gain gains[] = {{"zeropp", "zero3", 1.405}, {"zero-topo", "zeropp", 1.71}, {"zero-topo", "zero3", 2.40}};
 
 const Result* find(const std::vector<Result>& results, const std::string& placement, job::Collectives collectives,
                    int64_t micro_batches) {
@@ -310,7 +283,8 @@ const Result* find(const std::vector<Result>& results, const std::string& placem
   return nullptr;
 }
 
-/// Calls `tell(gain, collectives, micro_batches, measured ratio, allowed ratio)` for all pairs that are there.
+/// Calls `tell(gain, collectives, micro_batches, ratio by what was measured (else allowed), ratio by what is allowed)` for all
+/// pairs that are there.
 template <class Tell>
 void each_gain(const Arguments& arguments, const std::vector<Result>& results, const Tell& tell) {
   for (const int64_t micro_batches : arguments.micro_batches)
@@ -333,14 +307,12 @@ report::BarChart chart_of(const Arguments& arguments, const std::vector<Result>&
   for (const Cause& cause : causes()) chart.parts.emplace_back(cause.name);
   chart.parts.emplace_back("other");
   for (const int64_t micro_batches : arguments.micro_batches)
-    for (const std::string& collectives : arguments.collectives) {
-      report::BarGroup group{fmt::format("{} micro-batch{}, {}", micro_batches, micro_batches == 1 ? "" : "es",
-                                         collectives == "flat" ? "as published" : "by level"),
-                             {}};
+    for (const job::Collectives collectives : arguments.collectives) {
+      report::BarGroup group{
+          fmt::format("{} micro-batch{}, {}", micro_batches, micro_batches == 1 ? "" : "es", origin_of(collectives)),
+          {}};
       for (const std::string& placement : arguments.placements) {
-        const Result* result =
-            find(results, placement, collectives == "flat" ? job::Collectives::flat : job::Collectives::levels,
-                 micro_batches);
+        const Result* result = find(results, placement, collectives, micro_batches);
         if (!result) continue;
         const Measured& time = best_known(*result);
         report::Bar bar{placement, {time.computing}, ran ? result->allowed.seconds : 0};
@@ -392,8 +364,7 @@ void tell_end(const Arguments& arguments, const std::vector<Result>& results, co
       arguments, results,
       [&](const Gain& gain, job::Collectives collectives, int64_t micro_batches, double measured, double allowed) {
         print_line(fmt::format("{:<24} {:>3} {:<14} {:>9.3f} {:>9.3f}{}", fmt::format("{} over {}", gain.of, gain.over),
-                               micro_batches, collectives == job::Collectives::flat ? "as published" : "by level",
-                               gain.published, allowed,
+                               micro_batches, origin_of(collectives), gain.published, allowed,
                                ran ? fmt::format(" {:>9.3f} {:>6.2f}", measured, measured / allowed) : ""));
       });
 }
@@ -402,13 +373,13 @@ void tell_start(const Arguments& arguments, const machine::Machine& nominal, con
                 int64_t ranks, bool ran) {
   if (arguments.json) return;
   print_line(fmt::format("{} ranks; {}", ranks, ran ? arguments.device + " devices" : "not run, priced only"));
-  print_line(fmt::format("{:>10} {:>6} {:>12} {:>12} {:>12} {:>10}", "level", "width", "nominal MB/s", "MB/s a link",
-                         "latency us", "shared by"));
+  print_line(fmt::format("{:>10} {:>6} {:>12} {:>12} {:>12} {:>12} {:>10}", "level", "width", "nominal MB/s",
+                         "MB/s a link", "MB/s alone", "latency us", "shared by"));
   for (size_t level = 0; level < machine.levels.size(); ++level)
-    print_line(fmt::format("{:>10} {:>6} {:>12.2f} {:>12.2f} {:>12.1f} {:>10}", machine.levels[level].name,
+    print_line(fmt::format("{:>10} {:>6} {:>12.2f} {:>12.2f} {:>12.2f} {:>12.1f} {:>10}", machine.levels[level].name,
                            machine.levels[level].width, nominal.links[level].bandwidth / 1e6,
-                           machine.links[level].bandwidth / 1e6, machine.links[level].latency * 1e6,
-                           machine.links[level].shared_by));
+                           machine.links[level].bandwidth / 1e6, machine.links[level].rate(1) / 1e6,
+                           machine.links[level].latency * 1e6, machine.links[level].shared_by));
   print_line("");
   print_line(header(machine, ran));
 }
@@ -425,7 +396,7 @@ void bench_on(const Team& team, const Arguments& arguments) {
   std::vector<size_t> paces;
   train::together(control ? &*control : nullptr, "reading the job", [&] {
     base = arguments.job.load();
-    nominal = machine_of(base, ranks);
+    nominal = job::machine_of(base, ranks);
     paces = paced_levels(arguments, nominal);
   });
   std::optional<comm::PacedTransport> transport;
@@ -441,7 +412,15 @@ void bench_on(const Team& team, const Arguments& arguments) {
   std::vector<Result> results;
   for (const Case& what : cases_of(arguments)) {
     const job::Job job = job_of(base, arguments, what, ranks);
-    if (ran) {
+    // What was published as aware of the levels is one job, shown twice.
+    const auto same = std::find_if(results.begin(), results.end(), [&](const Result& each) {
+      return each.what.placement == what.placement && each.what.micro_batches == what.micro_batches &&
+             as_flat(arguments, each.what) == as_flat(arguments, what);
+    });
+    if (same != results.end()) {
+      results.push_back(Result(*same));
+      results.back().what = what;
+    } else if (ran) {
       const auto device = device_of(arguments, machine, threads);
       train::Runner runner(job, *device, {.train = true}, {&*transport, job.run.timeout, false});
       results.push_back(predict(runner.program(step::Goal::train), machine, what));
@@ -477,7 +456,8 @@ void add_bench_placements(CLI::App& bench_verb) {
   verb->add_option("--collectives", arguments->collectives,
                    "flat: as published, one ring over all ranks that take part; levels: hop by hop")
       ->delimiter(',')
-      ->check(CLI::IsMember({"flat", "levels"}));
+      ->transform(CLI::CheckedTransformer(std::map<std::string, job::Collectives>{
+          {"flat", job::Collectives::flat}, {"levels", job::Collectives::levels}}));
   verb->add_option("--micro-batches", arguments->micro_batches, "Micro-batches a step")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));

@@ -10,13 +10,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "cli/published.h"
 #include "cli/verb.h"
 #include "core/error.h"
 #include "device/device.h"
 #include "job/placement.h"
 #include "simulate/schedule.h"
 #include "step/build.h"
-#include "step/exposed.h"
 
 namespace strata::cli {
 
@@ -35,9 +35,6 @@ struct Arguments {
   bool json = false;
 };
 
-/// Published: ZeRO++ over ZeRO-3, three levels over ZeRO++, three levels over ZeRO-3 (arXiv 2501.04266).
-constexpr double published[] = {1.405, 1.71, 2.40};
-
 enum Scheme { zero3, zeropp, zero_topo, schemes };
 constexpr const char* presets[] = {"zero3", "zeropp", "zero-topo"};
 
@@ -46,42 +43,26 @@ struct Point {
   int64_t tokens = 0, micro_batches = 0;
   bool zero3_overlaps = false, zeropp_overlaps = false;
   double seconds[schemes] = {};
-  double gain(int which) const {
-    return which == 0   ? seconds[zero3] / seconds[zeropp]
-           : which == 1 ? seconds[zeropp] / seconds[zero_topo]
-                        : seconds[zero3] / seconds[zero_topo];
+  double by_level = 0;  ///< zero-topo over zero3 with collectives by level as well
+  double seconds_of(const std::string& preset) const {
+    return seconds[std::find(std::begin(presets), std::end(presets), preset) - std::begin(presets)];
   }
+  double ratio(const Gain& gain) const { return seconds_of(gain.over) / seconds_of(gain.of); }
   /// Largest relative distance from what was published.
   double distance() const {
     double most = 0;
-    for (int which = 0; which < 3; ++which) most = std::max(most, std::abs(gain(which) / published[which] - 1));
+    for (const Gain& gain : gains) most = std::max(most, std::abs(ratio(gain) / gain.published - 1));
     return most;
   }
 };
 
-/// A scheme's program as published (by level for the three-level scheme), or all by level.
-step::Program program_of(job::Job job, Scheme scheme, bool flat, bool overlaps, int64_t ranks,
-                         const device::Planner& planner) {
-  job.placement.preset = presets[scheme];
-  job.placement.weights = job.placement.secondary = job.placement.gradients = job.placement.optimizer = "";
-  job.placement.level.clear();
-  if (flat) {
-    job.placement.collectives = job::Collectives::flat;
-    job.schedule.prefetch = job.schedule.overlap = overlaps ? 1 : 0;
-  }
-  return step::build({.job = job, .ranks = ranks, .rank = 0}, step::Goal::train, planner);
-}
-
 void bench(const Arguments& arguments) {
   const job::Job base = arguments.job.load();
-  if (base.run.machine.empty()) throw input_error("bench region prices a machine: --set run.machine=NAME or a path");
   if (arguments.ranks == 0) throw input_error("bench region needs --ranks N");
-  machine::Machine machine = job::load_machine(base.run.machine);
-  machine.levels = machine::fill_levels(machine.levels, arguments.ranks, "run.machine = " + base.run.machine);
+  machine::Machine machine = job::machine_of(base, arguments.ranks);
   const auto planner = device::make_planner(static_cast<int>(base.run.threads));
   const std::vector<machine::Link> full = machine.links;
   std::vector<Point> points;
-  std::vector<double> by_level;  // by point: the largest gain of all three by level
   for (const int64_t tokens : arguments.tokens)
     for (const int64_t micro_batches : arguments.micro_batches) {
       job::Job job = base;
@@ -91,49 +72,44 @@ void bench(const Arguments& arguments) {
         throw input_error("--tokens {}: not a multiple of the model's sequence, {}", tokens, job.batch.sequence);
       job.batch.micro = tokens / job.batch.sequence;
       job.batch.global = job.batch.micro * micro_batches * arguments.ranks;
-      const auto build = [&](Scheme scheme, bool flat, bool overlaps) {
-        return program_of(job, scheme, flat, overlaps, arguments.ranks, *planner);
+      const auto build = [&](const job::Job& each) {
+        return step::build({.job = each, .ranks = arguments.ranks, .rank = 0}, step::Goal::train, *planner);
       };
-      const step::Program topo = build(zero_topo, false, true);
-      const std::vector<step::Program> threes = {build(zero3, true, false), build(zero3, true, true)};
-      const std::vector<step::Program> pluses = {build(zeropp, true, false), build(zeropp, true, true)};
-      const step::Program three_by_level = build(zero3, false, true);
+      const step::Program topo = build(by_level(job, "zero-topo")), three_by_level = build(by_level(job, "zero3"));
+      // As published: waiting for all communication, or overlapping by one unit.
+      const step::Program threes[] = {build(as_flat_rings(job, "zero3", 0)), build(as_flat_rings(job, "zero3", 1))};
+      const step::Program pluses[] = {build(as_flat_rings(job, "zeropp", 0)), build(as_flat_rings(job, "zeropp", 1))};
       const auto price_at = [&](double share, double inner_share) {
         for (size_t level = 1; level < full.size(); ++level)
           machine.links[level].bandwidth = full[level].bandwidth * (level + 1 == full.size() ? share : inner_share);
-        const auto price = [&](const step::Program& program) {
-          return step::step_time(program, simulate::schedule(program, simulate::task_seconds(machine, program)))
-              .seconds;
-        };
+        const auto price = [&](const step::Program& program) { return simulate::step_time(machine, program).seconds; };
         const double topo_seconds = price(topo), level_gain = price(three_by_level) / topo_seconds;
         const double three_seconds[] = {price(threes[0]), price(threes[1])};
         const double plus_seconds[] = {price(pluses[0]), price(pluses[1])};
         for (const bool three : {false, true})
-          for (const bool plus : {false, true}) {
+          for (const bool plus : {false, true})
             points.push_back({share,
                               inner_share,
                               tokens,
                               micro_batches,
                               three,
                               plus,
-                              {three_seconds[three], plus_seconds[plus], topo_seconds}});
-            by_level.push_back(level_gain);
-          }
+                              {three_seconds[three], plus_seconds[plus], topo_seconds},
+                              level_gain});
       };
       for (const double inner_share : arguments.inner_shares)
         for (const double share : arguments.shares) price_at(share, inner_share);
     }
 
-  std::vector<size_t> order(points.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return points[a].distance() < points[b].distance(); });
+  std::stable_sort(points.begin(), points.end(),
+                   [](const Point& a, const Point& b) { return a.distance() < b.distance(); });
   const auto inside = static_cast<size_t>(
       std::count_if(points.begin(), points.end(), [&](const Point& p) { return p.distance() <= arguments.tolerance; }));
   if (arguments.json) {
     Json all = Json::array();
-    for (const size_t i : order) {
-      const Point& p = points[i];
+    for (const Point& p : points) {
+      Json ratios = Json::array();
+      for (const Gain& gain : gains) ratios.push_back(p.ratio(gain));
       all.push_back({{"bandwidth", full.back().bandwidth * p.share},
                      {"inner_share", p.inner_share},
                      {"tokens", p.tokens},
@@ -141,28 +117,27 @@ void bench(const Arguments& arguments) {
                      {"zero3_overlaps", p.zero3_overlaps},
                      {"zeropp_overlaps", p.zeropp_overlaps},
                      {"step_s", {p.seconds[zero3], p.seconds[zeropp], p.seconds[zero_topo]}},
-                     {"gains", {p.gain(0), p.gain(1), p.gain(2)}},
+                     {"gains", ratios},
                      {"distance", p.distance()},
-                     {"by_level_zero_topo_over_zero3", by_level[i]}});
+                     {"by_level_zero_topo_over_zero3", p.by_level}});
     }
     return print_json(
         {{"ranks", arguments.ranks}, {"tolerance", arguments.tolerance}, {"inside", inside}, {"points", all}});
   }
-  print_line(fmt::format("{} ranks of {}: {} of {} points have all three gains within {:g} % of {:g}, {:g} and {:g}",
-                         arguments.ranks, machine.name, inside, points.size(), 100 * arguments.tolerance, published[0],
-                         published[1], published[2]));
-  print_line(fmt::format("{:>9} {:>7} {:>3} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>6} {:>9}", "GB/s",
-                         "tokens", "A", "zero3", "zeropp", "zero3 s", "zeropp s", "topo s", "++/3", "topo/++", "topo/3",
-                         "off", "by level"));
-  for (size_t n = 0; n < std::max<size_t>(inside, 5) && n < order.size(); ++n) {
-    const Point& p = points[order[n]];
-    print_line(
-        fmt::format("{:>9.2f} {:>6.2f} {:>7} {:>3} {:>8} {:>8} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} {:>8.3f} "
-                    "{:>5.1f}% {:>9.3f}",
-                    full.back().bandwidth * p.share / 1e9, p.inner_share, p.tokens, p.micro_batches,
-                    p.zero3_overlaps ? "overlaps" : "waits", p.zeropp_overlaps ? "overlaps" : "waits", p.seconds[zero3],
-                    p.seconds[zeropp], p.seconds[zero_topo], p.gain(0), p.gain(1), p.gain(2), 100 * p.distance(),
-                    by_level[order[n]]));
+  print_line(fmt::format("{} ranks of {}: {} of {} points have all gains within {:g} % of what was published",
+                         arguments.ranks, machine.name, inside, points.size(), 100 * arguments.tolerance));
+  std::string header = fmt::format("{:>9} {:>6} {:>7} {:>3} {:>8} {:>8} {:>8} {:>8} {:>8}", "GB/s", "inner", "tokens",
+                                   "A", "zero3", "zeropp", "zero3 s", "zeropp s", "topo s");
+  for (const Gain& gain : gains) header += fmt::format(" {:>18}", fmt::format("{}/{}", gain.of, gain.over));
+  print_line(header + fmt::format(" {:>6} {:>9}", "off", "by level"));
+  for (size_t n = 0; n < std::max<size_t>(inside, 5) && n < points.size(); ++n) {
+    const Point& p = points[n];
+    std::string row = fmt::format("{:>9.2f} {:>6.2f} {:>7} {:>3} {:>8} {:>8} {:>8.3f} {:>8.3f} {:>8.3f}",
+                                  full.back().bandwidth * p.share / 1e9, p.inner_share, p.tokens, p.micro_batches,
+                                  p.zero3_overlaps ? "overlaps" : "waits", p.zeropp_overlaps ? "overlaps" : "waits",
+                                  p.seconds[zero3], p.seconds[zeropp], p.seconds[zero_topo]);
+    for (const Gain& gain : gains) row += fmt::format(" {:>18.3f}", p.ratio(gain));
+    print_line(row + fmt::format(" {:>5.1f}% {:>9.3f}", 100 * p.distance(), p.by_level));
   }
 }
 

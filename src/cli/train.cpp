@@ -6,8 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include <spdlog/spdlog.h>
-
 #include "cli/ranks.h"
 #include "cli/verb.h"
 #include "core/error.h"
@@ -100,9 +98,8 @@ class RunFiles : public train::Observer {
   void on_validation(const train::ValidationReport& validation) override { log_->on_validation(validation); }
   void on_saved(int64_t step, const std::filesystem::path& folder) override { log_->on_saved(step, folder); }
   void on_end(const train::RunEnd& end) override { log_->on_end(end); }
-  /// The rank's last words, in its log too.
   void failed(const std::exception& error) {
-    if (log_) spdlog::error("{}", error.what());
+    if (log_) log_->failed(error);
   }
 
  private:
@@ -127,7 +124,7 @@ void train_on(const Team& team, const Arguments& arguments) {
 
   RunFiles files(job);
   const auto device = device::make_cpu(threads);
-  const auto train = [&](std::vector<train::Observer*> observers) {
+  const auto run = [&](std::vector<train::Observer*> observers) {
     try {
       return train::train(job, *device, observers, arguments.replace, peers);
     } catch (const std::exception& error) {
@@ -136,7 +133,7 @@ void train_on(const Team& team, const Arguments& arguments) {
     }
   };
   if (team.rank != 0) {
-    const train::RunEnd end = train({&files});
+    const train::RunEnd end = run({&files});
     if (end.interrupted) throw Exit{static_cast<int>(Fault::interrupted)};
     return;
   }
@@ -147,7 +144,7 @@ void train_on(const Team& team, const Arguments& arguments) {
   report::Metrics metrics(peak);
   report::TensorBoard tensorboard;
   report::TraceFiles traces;
-  const train::RunEnd end = train({&files, &metrics, &tensorboard, &traces, &progress});
+  const train::RunEnd end = run({&files, &metrics, &tensorboard, &traces, &progress});
   if (arguments.json)
     print_json({{"steps", end.step},
                 {"skipped", end.skipped},

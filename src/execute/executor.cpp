@@ -66,6 +66,7 @@ void Executor::run(uint64_t noise) {
         operation_seconds_[block_index][o] += seconds() - before;
       }
     }
+    // A task that others wait for has ended when the device is done with it, not when it is queued.
     if (transfers_) device_.synchronise();
     span.end = seconds();
     if (transfers_) transfers_->computed(static_cast<step::TaskId>(t));

@@ -17,7 +17,11 @@ using step::TaskId;
 Transfers::Transfers(const step::Program& program, device::Device& device, device::Address arena, const Peers& peers,
                      step::Timeline& timeline)
     : program_(program), device_(device), peers_(peers), timeline_(timeline), planned_(program.tasks.size()) {
-  std::vector<const step::Transfer*> known;
+  // Equal hops over the same levels share a walk: they are on one stream, so one at a time.
+  const step::DistinctHops distinct = step::distinct_hops(program);
+  for (const step::Transfer* each : distinct.hops)
+    runs_.push_back(
+        std::make_unique<comm::HopRun>(each->hop, step::members_of(program, *each), step::member_of(program, *each)));
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const step::Task& task = program.tasks[t];
     const auto stream = static_cast<size_t>(task.stream);
@@ -25,18 +29,8 @@ Transfers::Transfers(const step::Program& program, device::Device& device, devic
     const auto* transfer = std::get_if<step::Transfer>(&task.work);
     if (!transfer) continue;
     streams_[stream].tasks.push_back(static_cast<TaskId>(t));
-    // Equal hops over the same levels share a walk: they are on one stream, so one at a time.
-    const auto found = std::find_if(known.begin(), known.end(), [&](const step::Transfer* k) {
-      return k->first_level == transfer->first_level && k->hop == transfer->hop;
-    });
-    const auto index = static_cast<size_t>(found - known.begin());
-    if (found == known.end()) {
-      known.push_back(transfer);
-      runs_.push_back(std::make_unique<comm::HopRun>(transfer->hop, step::members_of(program, *transfer),
-                                                     step::member_of(program, *transfer)));
-    }
     Planned& planned = planned_[t];
-    planned.run = runs_[index].get();
+    planned.run = runs_[static_cast<size_t>(distinct.of_task[t])].get();
     const auto address = [&](int32_t position) {
       const step::BufferId id = program.buffer_lists[static_cast<size_t>(task.buffers.begin + position)];
       return arena + program.buffers[static_cast<size_t>(id)].offset;

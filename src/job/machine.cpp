@@ -22,10 +22,17 @@ machine::Machine load_machine(const std::string& name_or_path) {
   return machine::parse_machine(files::read_text(file), file.string());
 }
 
+machine::Machine machine_of(const Job& job, int64_t ranks) {
+  if (job.run.machine.empty())
+    throw input_error("run.machine: none is given; name one of machines/ or give the path of a machine file");
+  machine::Machine machine = load_machine(job.run.machine);
+  machine.levels = machine::fill_levels(machine.levels, ranks, "run.machine = " + job.run.machine);
+  return machine;
+}
+
 std::vector<machine::Level> levels_of(const Job& job, int64_t ranks) {
   if (!job.mesh.levels.empty()) return machine::fill_levels(job.mesh.levels, ranks, "mesh.levels");
-  if (job.run.machine.empty()) return machine::one_host(ranks);
-  return machine::fill_levels(load_machine(job.run.machine).levels, ranks, "run.machine = " + job.run.machine);
+  return job.run.machine.empty() ? machine::one_host(ranks) : machine_of(job, ranks).levels;
 }
 
 }  // namespace strata::job

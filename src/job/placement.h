@@ -41,6 +41,10 @@ Sharding resolve_placement(const Job& job, std::span<const std::string> levels, 
 /// The machine that run.machine names: of machines/, or a file's path. Throws an input error if there is none.
 machine::Machine load_machine(const std::string& name_or_path);
 
+/// run.machine's, every level's width known for so many ranks. Throws an input error if the job names none, or one that they
+/// do not fill.
+machine::Machine machine_of(const Job& job, int64_t ranks);
+
 /// The levels on which a job of so many ranks runs, every width known: those of mesh.levels, else of run.machine's file, else
 /// one host.
 std::vector<machine::Level> levels_of(const Job& job, int64_t ranks);

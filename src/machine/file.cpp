@@ -97,15 +97,16 @@ Machine parse_machine(std::string_view text, const std::string& file) {
   for (const toml::node& node : *levels) {
     const toml::table* each = node.as_table();
     if (!each) top.fail("level", "must be one table [[level]] or more, innermost first");
-    const Table level(*each, file, "[[level]]", {"name", "width", "bandwidth", "latency", "shared_by", "source"});
+    const Table level(*each, file, "[[level]]",
+                      {"name", "width", "bandwidth", "bandwidth_alone", "latency", "shared_by", "source"});
     Level& read = machine.levels.emplace_back(Level{level.text("name"), 0});
     if (read.name == "none" || read.name == "all" || !names.insert(read.name).second)
       level.fail("name", "must be a name of its own, neither \"none\" nor \"all\"");
     const toml::node& width = level.wanted("width");
     if (width.value<std::string>() != "*") read.width = level.count("width", 1);
     if (read.width == 0 && &node != &levels->back()) level.fail("width", "can be \"*\" on the outermost level only");
-    machine.links.push_back(
-        {level.positive("bandwidth"), level.positive("latency"), level.count("shared_by", 1), level.text("source")});
+    machine.links.push_back({level.positive("bandwidth"), level.positive("latency"), level.count("shared_by", 1),
+                             level.text("source"), level.positive("bandwidth_alone", 0)});
   }
   return machine;
 }
@@ -134,6 +135,7 @@ std::string show(const Machine& machine) {
         fmt::format("\n[[level]]\nname = {}\nwidth = {}\nbandwidth = {}\nlatency = {}\nshared_by = {}\nsource = {}\n",
                     quoted(machine.levels[level].name), width == 0 ? "\"*\"" : std::to_string(width), link.bandwidth,
                     link.latency, link.shared_by, quoted(link.source));
+    if (link.bandwidth_alone > 0) text += fmt::format("bandwidth_alone = {}\n", link.bandwidth_alone);
   }
   return text;
 }

@@ -2,6 +2,7 @@
 // Machine files (machines/*.toml): the levels of a machine, innermost first, with what is known of their links. Every figure
 // says where it is from.
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,10 +13,17 @@ namespace strata::machine {
 
 /// The links by which ranks reach others of the same group of one level.
 struct Link {
-  double bandwidth = 0;   ///< bytes/s that one link carries in one direction, as measured
-  double latency = 0;     ///< seconds from one rank to another, small messages
-  int64_t shared_by = 1;  ///< ranks that have one link between them
-  std::string source{};   ///< where both are from
+  double bandwidth = 0;        ///< bytes/s that one link carries in one direction, as measured
+  double latency = 0;          ///< seconds from one rank to another, small messages
+  int64_t shared_by = 1;       ///< ranks that have one link between them
+  std::string source{};        ///< where the figures are from
+  double bandwidth_alone = 0;  ///< bytes/s when only one of the ranks that share the link sends; 0: as `bandwidth`
+
+  /// Bytes/s for each of so many ranks below the link that send at the same time.
+  double rate(int64_t senders) const {
+    const int64_t sharing = std::min(shared_by, senders);
+    return sharing == 1 && bandwidth_alone > 0 ? bandwidth_alone : bandwidth / static_cast<double>(sharing);
+  }
 };
 
 struct Device {

@@ -131,6 +131,8 @@ void LogListener::on_saved(int64_t step, const fs::path& folder) {
     log_->info("step {}: saved {}", step, folder.string());
 }
 
+void LogListener::failed(const std::exception& error) { log_->error("{}", error.what()); }
+
 void LogListener::on_end(const train::RunEnd& end) {
   const std::vector<LedgerRow> rows = ledger(end, level_names_);
   for (const std::string& line : ledger_lines(rows, end.step)) log_->info("traffic: {}", line);

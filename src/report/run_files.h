@@ -65,6 +65,8 @@ class LogListener : public train::Observer {
   void on_validation(const train::ValidationReport& validation) override;
   void on_saved(int64_t step, const std::filesystem::path& folder) override;
   void on_end(const train::RunEnd& end) override;
+  /// What the rank ends with instead.
+  void failed(const std::exception& error);
 
  private:
   std::shared_ptr<spdlog::logger> log_;

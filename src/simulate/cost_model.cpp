@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/hop_run.h"
 #include "core/error.h"
 #include "ops/cost.h"
 
@@ -21,52 +22,27 @@ double block_seconds(const machine::Device& device, const step::Block& block) {
   return seconds;
 }
 
-namespace {
-
-/// A member's messages, by round and by level of the hop.
-struct Loads {
-  std::vector<std::vector<double>> bytes;  ///< [round][level]
-};
-
-Loads loads_of(const comm::Hop& hop, int64_t member) {
-  const comm::Messages list = comm::messages(hop, member);
-  Loads loads{{static_cast<size_t>(list.rounds), std::vector<double>(hop.widths.size())}};
-  for (const comm::Message& message : list.sends)
-    loads
-        .bytes[static_cast<size_t>(message.round)][static_cast<size_t>(comm::crossed(hop, message.from, message.to))] +=
-        static_cast<double>(message.bytes);
-  return loads;
-}
-
-}  // namespace
-
 double hop_seconds(const comm::Hop& hop, std::span<const machine::Link> links, int64_t inner) {
   STRATA_CHECK(links.size() == hop.widths.size());
-  if (hop.members() == 1) return 0;
-  const Loads loads = loads_of(hop, 0);
+  // `sharing` ranks send as much over a level's link as this one.
+  const auto over = [&](size_t level, double bytes, int64_t sharing) {
+    if (hop.widths[level] == 1) return 0.0;
+    return links[level].latency + bytes / links[level].rate(sharing);
+  };
   double seconds = 0;
   if (hop.algorithm == comm::Algorithm::direct) {
-    int64_t below = inner;
+    const std::vector<comm::Sent> sent = comm::sent_by(hop, 0);
+    // Two levels that share one link would add up; machine files give each level links of its own.
     for (size_t level = 0; level < links.size(); ++level) {
-      double bytes = 0;
-      for (const auto& round : loads.bytes) bytes += round[level];
-      if (hop.widths[level] > 1) {
-        // Two levels that share one link would add up; machine files give each level links of its own.
-        const auto sharing = static_cast<double>(std::min(links[level].shared_by, below));
-        seconds = std::max(seconds, links[level].latency + bytes * sharing / links[level].bandwidth);
-      }
-      below *= hop.widths[level];
+      seconds = std::max(seconds, over(level, static_cast<double>(sent[level].bytes), inner));
+      inner *= hop.widths[level];
     }
     return seconds;
   }
-  for (const auto& round : loads.bytes) {
-    double bytes = 0, slowest = 0;
-    for (const double each : round) bytes += each;
+  for (const comm::Message& message : comm::messages(hop, 0).sends) {
+    double slowest = 0;
     for (size_t level = 0; level < links.size(); ++level)
-      if (hop.widths[level] > 1) {
-        const auto sharing = static_cast<double>(std::min(links[level].shared_by, inner));
-        slowest = std::max(slowest, links[level].latency + bytes * sharing / links[level].bandwidth);
-      }
+      slowest = std::max(slowest, over(level, static_cast<double>(message.bytes), inner));
     seconds += slowest;
   }
   return seconds;

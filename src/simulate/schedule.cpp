@@ -4,26 +4,19 @@
 
 #include "core/error.h"
 #include "simulate/cost_model.h"
+#include "step/traffic.h"
 
 namespace strata::simulate {
 
 std::vector<double> task_seconds(const machine::Machine& machine, const step::Program& program) {
-  std::vector<double> blocks;
+  std::vector<double> blocks, hops, seconds;
   for (const step::Block& block : program.blocks) blocks.push_back(block_seconds(machine.device, block));
-  // Equal hops of many units and micro-batches are priced once.
-  std::vector<std::pair<const step::Transfer*, double>> known;
-  std::vector<double> seconds;
-  for (const step::Task& task : program.tasks) {
-    if (const auto* compute = std::get_if<step::Compute>(&task.work)) {
-      seconds.push_back(blocks[static_cast<size_t>(compute->block)]);
-      continue;
-    }
-    const auto& transfer = std::get<step::Transfer>(task.work);
-    const auto found = std::find_if(known.begin(), known.end(), [&](const auto& each) {
-      return each.first->first_level == transfer.first_level && each.first->hop == transfer.hop;
-    });
-    seconds.push_back(found != known.end() ? found->second : transfer_seconds(machine, program, transfer));
-    if (found == known.end()) known.emplace_back(&transfer, seconds.back());
+  const step::DistinctHops distinct = step::distinct_hops(program);
+  for (const step::Transfer* each : distinct.hops) hops.push_back(transfer_seconds(machine, program, *each));
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const auto* compute = std::get_if<step::Compute>(&program.tasks[t].work);
+    seconds.push_back(compute ? blocks[static_cast<size_t>(compute->block)]
+                              : hops[static_cast<size_t>(distinct.of_task[t])]);
   }
   return seconds;
 }
@@ -44,6 +37,10 @@ step::Timeline schedule(const step::Program& program, const std::vector<double>&
     timeline.push_back({static_cast<step::TaskId>(t), task.stream, begin, free[stream]});
   }
   return timeline;
+}
+
+step::StepTime step_time(const machine::Machine& machine, const step::Program& program) {
+  return step::step_time(program, schedule(program, task_seconds(machine, program)));
 }
 
 }  // namespace strata::simulate

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "machine/file.h"
+#include "step/exposed.h"
 #include "step/program.h"
 #include "step/timeline.h"
 
@@ -15,5 +16,8 @@ std::vector<double> task_seconds(const machine::Machine& machine, const step::Pr
 
 /// The timeline of one step: each task begins when its stream is free and all that it waits for is done.
 step::Timeline schedule(const step::Program& program, const std::vector<double>& seconds);
+
+/// What a step on the machine would take, and why.
+step::StepTime step_time(const machine::Machine& machine, const step::Program& program);
 
 }  // namespace strata::simulate

@@ -29,8 +29,7 @@ void outlive_transfers(const Program& program, std::vector<Interval>& all) {
     const Task& task = program.tasks[static_cast<size_t>(life.end)];
     const Transfer& transfer = std::get<Transfer>(task.work);
     const BufferId out = program.owner(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + 1]);
-    const bool gather = transfer.purpose == Purpose::weights_forward || transfer.purpose == Purpose::weights_backward ||
-                        transfer.purpose == Purpose::update;
+    const bool gather = brings_weights(transfer.purpose);
     int64_t until = life.end, passed = 0;
     // A gather is at most a few tasks ahead of its own; one into a secondary copy is for no task.
     const int64_t most = gather ? std::max<int64_t>(program.overlap, 1) + program.prefetch : program.overlap;

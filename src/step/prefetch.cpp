@@ -12,8 +12,7 @@ namespace {
 
 bool brings_weights(const Task& task) {
   const auto* transfer = std::get_if<Transfer>(&task.work);
-  return transfer && (transfer->purpose == Purpose::weights_forward || transfer->purpose == Purpose::weights_backward ||
-                      transfer->purpose == Purpose::update);
+  return transfer && brings_weights(transfer->purpose);
 }
 
 }  // namespace

@@ -101,6 +101,10 @@ enum class Purpose : uint8_t {
 };
 std::string_view name_of(Purpose purpose);
 inline constexpr int purposes = 7;
+/// Whether what it gathers is for a computing task that comes after it.
+constexpr bool brings_weights(Purpose purpose) {
+  return purpose == Purpose::weights_forward || purpose == Purpose::weights_backward || purpose == Purpose::update;
+}
 
 /// One hop of a collective, over the data-parallel ranks that share all coordinates but those of levels [first, last).
 /// Buffers of the task: in, out, staging memory if `staged`, error feedback if `feedback`.

@@ -26,17 +26,13 @@ std::string verb_of(const std::string& block) {
 }  // namespace
 
 std::vector<TaskLabel> task_labels(const Program& program) {
-  // Equal hops of many units and micro-batches are listed once.
-  std::vector<std::pair<const Transfer*, comm::Sent>> known;
-  const auto sent_in = [&](const Transfer& transfer) {
-    for (const auto& [other, sent] : known)
-      if (other->first_level == transfer.first_level && other->hop == transfer.hop) return sent;
-    comm::Sent all;
-    for (const comm::Sent& sent : comm::sent_by(transfer.hop, member_of(program, transfer)))
+  const DistinctHops distinct = distinct_hops(program);
+  std::vector<comm::Sent> sent_in;
+  for (const Transfer* each : distinct.hops) {
+    comm::Sent& all = sent_in.emplace_back();
+    for (const comm::Sent& sent : comm::sent_by(each->hop, member_of(program, *each)))
       all.bytes += sent.bytes, all.messages += sent.messages;
-    known.emplace_back(&transfer, all);
-    return all;
-  };
+  }
   std::vector<TaskLabel> labels;
   for (const Task& task : program.tasks) {
     TaskLabel& label = labels.emplace_back();
@@ -57,7 +53,7 @@ std::vector<TaskLabel> task_labels(const Program& program) {
     if (label.unit >= 0) name += ' ' + program.units[static_cast<size_t>(label.unit)].name;
     put(label.name, name);
     put(label.wire, wire_name(transfer.hop.wire));
-    const comm::Sent sent = sent_in(transfer);
+    const comm::Sent& sent = sent_in[static_cast<size_t>(distinct.of_task[labels.size() - 1])];
     label.bytes = sent.bytes;
     label.messages = sent.messages;
   }

@@ -51,27 +51,37 @@ int64_t member_of(const Program& program, const Transfer& transfer) {
   return std::find(ranks.begin(), ranks.end(), program.rank) - ranks.begin();
 }
 
-Traffic traffic(const Program& program, std::optional<int32_t> micro_batch) {
-  Traffic result;
-  // Equal hops of many units and micro-batches are listed once.
-  std::vector<std::pair<const Transfer*, std::vector<comm::Sent>>> known;
+DistinctHops distinct_hops(const Program& program) {
+  DistinctHops result;
   for (const Task& task : program.tasks) {
     const auto* transfer = std::get_if<Transfer>(&task.work);
-    if (!transfer || (micro_batch && task.micro_batch != *micro_batch)) continue;
-    auto found = std::find_if(known.begin(), known.end(), [&](const auto& k) {
-      return k.first->first_level == transfer->first_level && k.first->hop == transfer->hop;
+    result.of_task.push_back(-1);
+    if (!transfer) continue;
+    const auto found = std::find_if(result.hops.begin(), result.hops.end(), [&](const Transfer* known) {
+      return known->first_level == transfer->first_level && known->hop == transfer->hop;
     });
-    if (found == known.end()) {
-      known.emplace_back(transfer, comm::sent_by(transfer->hop, member_of(program, *transfer)));
-      found = known.end() - 1;
-    }
-    for (size_t level = 0; level < found->second.size(); ++level) {
-      const comm::Sent& sent = found->second[level];
-      if (sent.messages == 0) continue;
+    result.of_task.back() = static_cast<int32_t>(found - result.hops.begin());
+    if (found == result.hops.end()) result.hops.push_back(transfer);
+  }
+  return result;
+}
+
+Traffic traffic(const Program& program, std::optional<int32_t> micro_batch) {
+  Traffic result;
+  const DistinctHops distinct = distinct_hops(program);
+  std::vector<std::vector<comm::Sent>> sent_in;
+  for (const Transfer* each : distinct.hops) sent_in.push_back(comm::sent_by(each->hop, member_of(program, *each)));
+  for (size_t t = 0; t < program.tasks.size(); ++t) {
+    const Task& task = program.tasks[t];
+    const auto* transfer = std::get_if<Transfer>(&task.work);
+    if (!transfer || (micro_batch && task.micro_batch != *micro_batch)) continue;
+    const std::vector<comm::Sent>& levels = sent_in[static_cast<size_t>(distinct.of_task[t])];
+    for (size_t level = 0; level < levels.size(); ++level) {
+      if (levels[level].messages == 0) continue;
       comm::Sent& sum = result.at(
           {transfer->first_level + static_cast<int32_t>(level), transfer->purpose, wire_name(transfer->hop.wire)});
-      sum.bytes += sent.bytes;
-      sum.messages += sent.messages;
+      sum.bytes += levels[level].bytes;
+      sum.messages += levels[level].messages;
     }
   }
   return result;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "comm/hop_run.h"
 #include "step/program.h"
@@ -40,6 +41,13 @@ std::string wire_name(const device::Wire& wire);
 /// This rank's number among the members of a transfer's hop, and their ranks.
 int64_t member_of(const Program& program, const Transfer& transfer);
 std::vector<int64_t> members_of(const Program& program, const Transfer& transfer);
+
+/// A program's transfers told apart by levels and hop, which many units and micro-batches share.
+struct DistinctHops {
+  std::vector<const Transfer*> hops;  ///< the first of each
+  std::vector<int32_t> of_task;       ///< by task: its place in `hops`; -1: it computes
+};
+DistinctHops distinct_hops(const Program& program);
 
 /// What one run of the program sends; only what belongs to one micro-batch, if one is given.
 Traffic traffic(const Program& program, std::optional<int32_t> micro_batch = {});

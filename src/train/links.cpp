@@ -71,36 +71,40 @@ std::vector<machine::Link> measure_links(comm::Transport& transport, const layou
   for (int64_t distance = 1; distance < ranks; ++distance)
     exchange.run((rank + distance) % ranks, (rank + ranks - distance) % ranks, 1);
 
-  const auto slowest = [&](double mine) {
-    const std::vector<double> all = control.gather(mine, "measuring links");
-    return *std::max_element(all.begin(), all.end());
-  };
   const auto time = [&](const auto& work) {
     control.barrier("measuring links");
     const auto start = std::chrono::steady_clock::now();
     work();
-    return slowest(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    const std::vector<double> all = control.gather(
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), "measuring links");
+    return *std::max_element(all.begin(), all.end());
   };
+  const std::vector<int64_t> position = layout::coordinates(widths, rank);
   std::vector<machine::Link> links(nominal.begin(), nominal.end());
   int64_t below = 1;
   for (size_t level = 0; level < widths.size(); ++level) {
-    const int64_t width = widths[level], group = below * width;
-    if (width > 1) {
-      const int64_t place = rank / below % width;
-      const int64_t to = rank + ((place + 1) % width - place) * below;
-      const int64_t from = rank + ((place + width - 1) % width - place) * below;
+    if (widths[level] > 1) {
+      const auto number = static_cast<int>(level);
+      const std::vector<int64_t> ring = layout::group(widths, rank, number, number + 1);
+      const auto at = [&](int64_t place) { return ring[static_cast<size_t>(place % widths[level])]; };
+      const int64_t to = at(position[level] + 1), from = at(position[level] + widths[level] - 1);
       machine::Link& link = links[level];
       const auto sharing = static_cast<double>(std::min(link.shared_by, below));
       const auto bytes = static_cast<int64_t>(link.bandwidth / sharing * seconds);
       exchange.run(to, from, piece);
       link.bandwidth = static_cast<double>(bytes) * sharing / time([&] { exchange.run(to, from, bytes); });
+      if (sharing > 1) {
+        // Of those that share a link, the first.
+        const int64_t alone = rank % static_cast<int64_t>(sharing) == 0 ? bytes : 0;
+        link.bandwidth_alone = static_cast<double>(bytes) / time([&] { exchange.run(to, from, alone); });
+      }
       link.latency = time([&] {
                        for (int i = 0; i < rounds; ++i) exchange.run(to, from, 1);
                      }) /
                      rounds;
       link.source = "measured between the ranks of this run";
     }
-    below = group;
+    below *= widths[level];
   }
   return links;
 }

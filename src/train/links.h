@@ -11,10 +11,11 @@
 namespace strata::train {
 
 /// The links of each level, measured on the ranks that run: bandwidth with every rank sending to its next neighbour in the
-/// level and receiving from the one before, at the same time; latency of messages of one byte that go round likewise.
+/// level and receiving from the one before, at the same time; where ranks share a link, also with one of them alone; latency of
+/// messages of one byte that go round likewise.
 /// `nominal`: what they are taken for, which says how much to send and which ranks share a link. Levels of width 1 keep their
-/// nominal figures. All ranks call it and get the same answer; each level takes about `seconds`. Touches every pair of
-/// neighbours and, at the end, every pair of ranks once, so that connections are made.
+/// nominal figures. All ranks call it and get the same answer; each level takes about `seconds`. First every pair of
+/// ranks exchanges a byte, so that connections are made.
 std::vector<machine::Link> measure_links(comm::Transport& transport, const layout::Widths& widths,
                                          std::span<const machine::Link> nominal, double seconds);
 

@@ -113,6 +113,7 @@ INSTANTIATE_TEST_SUITE_P(
             "run.seed: 9007199254740993 must be at least 0 and at most 9007199254740992"},
         Bad{"threads", "threads = 0", "run.threads: 0 must be"},
         Bad{"prefetch", "prefetch = -1", "schedule.prefetch: -1 must be"},
+        Bad{"prefetch", "overlap = -1", "schedule.overlap: -1 must be"},
         Bad{"lr", "lr = 0", "optimizer.lr: 0 must be above 0"},
         Bad{"lr", "lr = -1e-4", "optimizer.lr: -0.0001 must be above 0"},
         Bad{"lr", "lr = nan", "optimizer.lr: nan must be above 0 and finite"},

@@ -135,7 +135,7 @@ TEST(Layouts, ATiedTableSumsTheSameInEveryPlacement) {
   }
 }
 
-TEST(Layouts, PrefetchReshardResidenceAndHopsChangeNoBit) {
+TEST(Layouts, PrefetchOverlapReshardResidenceAndHopsChangeNoBit) {
   for (const char* preset : {"zero3", "zeropp", "zero-topo"}) {
     job::Job job = small(model::Family::gpt_neox, {2, 2, 2}, 3);
     job.placement.preset = preset;
@@ -144,6 +144,10 @@ TEST(Layouts, PrefetchReshardResidenceAndHopsChangeNoBit) {
     for (int64_t depth : {0, 1, 3, 4}) {
       job.schedule.prefetch = depth;
       EXPECT_EQ(train(job, 3), first) << preset << ", prefetch " << depth;
+    }
+    for (int64_t units : {0, 2}) {
+      job.schedule.overlap = units;
+      EXPECT_EQ(train(job, 3), first) << preset << ", overlap " << units;
     }
     job.schedule.prefetch_bytes = 1 << 20;
     EXPECT_EQ(train(job, 3), first);

@@ -38,6 +38,7 @@ TEST(MachineFile, WhatIsShownReadsBackTheSame) {
   Machine machine = parse_machine(shipped("frontier"), "frontier.toml");
   machine.description = "a \"quoted\" name, and a \\";
   machine.links[1].latency = 1.0 / 3e5;
+  machine.links[2].bandwidth_alone = 1e10 / 3;
   const Machine again = parse_machine(show(machine), "again.toml");
   EXPECT_EQ(again.description, machine.description);
   EXPECT_EQ(again.levels, machine.levels);
@@ -47,6 +48,7 @@ TEST(MachineFile, WhatIsShownReadsBackTheSame) {
     EXPECT_DOUBLE_EQ(again.links[level].bandwidth, machine.links[level].bandwidth);
     EXPECT_DOUBLE_EQ(again.links[level].latency, machine.links[level].latency);
     EXPECT_EQ(again.links[level].shared_by, machine.links[level].shared_by);
+    EXPECT_DOUBLE_EQ(again.links[level].bandwidth_alone, machine.links[level].bandwidth_alone);
     EXPECT_EQ(again.links[level].source, machine.links[level].source);
   }
 }

@@ -71,6 +71,16 @@ TEST(HopSeconds, ARingIsAsSlowAsItsSlowestLinkWhichItCrossesAlone) {
   }
 }
 
+TEST(HopSeconds, ALoneSenderGetsWhatItGetsAlone) {
+  std::vector<machine::Link> uneven = links;
+  uneven[2].bandwidth_alone = 80e6;
+  const Hop ring = hop(Collective::all_gather, Algorithm::ring, {2, 4, 2});
+  EXPECT_NEAR(hop_seconds(ring, uneven, 1), 15 * (1e-4 + bytes / 16 / 80e6), 1e-9);
+  const Hop system = hop(Collective::all_gather, Algorithm::direct, {2});
+  EXPECT_DOUBLE_EQ(hop_seconds(system, std::span(uneven).subspan(2), 1), 1e-4 + bytes / 2 / 80e6);
+  EXPECT_DOUBLE_EQ(hop_seconds(system, std::span(uneven).subspan(2), 8), 1e-4 + bytes / 2 * 2 / 100e6);
+}
+
 TEST(HopSeconds, NarrowWiresTakeTheirShare) {
   Hop int8 = hop(Collective::all_gather, Algorithm::direct, {2});
   int8.wire = {device::WireKind::int8, DType::f32, 512, false};

@@ -70,6 +70,24 @@ TEST(Schedule, WhatIsToldOfAStepAddsUpToIt) {
     }
 }
 
+TEST(Schedule, WhatNothingHidIsLaidToWhatWasSlow) {
+  for (const char* preset : {"ddp", "zero2", "zero3", "hsdp", "zeropp", "zero-topo"}) {
+    const step::Program program = build(on_tree(preset, 2));
+    for (int p = 0; p < step::purposes; ++p) {
+      const auto purpose = static_cast<step::Purpose>(p);
+      std::vector<double> slow = seconds(program, 1, 0);
+      bool there = false;
+      for (size_t t = 0; t < program.tasks.size(); ++t)
+        if (const auto* transfer = std::get_if<step::Transfer>(&program.tasks[t].work);
+            transfer && transfer->purpose == purpose)
+          slow[t] = 1000, there = true;
+      const step::StepTime time = step::step_time(program, schedule(program, slow));
+      ASSERT_EQ(time.exposed.empty(), !there) << preset << ' ' << step::name_of(purpose);
+      for (const step::Exposed& each : time.exposed) EXPECT_EQ(each.purpose, purpose) << preset;
+    }
+  }
+}
+
 /// What communication adds to a step whose every transfer lasts `transfer` computing tasks.
 double exposed(job::Job job, double transfer) {
   const step::Program program = build(job);
@@ -97,7 +115,7 @@ TEST(Schedule, OverlapCostsTheMemoryOfUnits) {
     job::Job job = on_tree("zero2", 3);
     job.schedule.overlap = overlap;
     const step::Program program = build(job);
-    EXPECT_GE(program.arena_bytes, before);
+    EXPECT_GT(program.arena_bytes, before) << overlap;
     before = program.arena_bytes;
   }
 }

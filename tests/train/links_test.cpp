@@ -21,7 +21,10 @@ TEST(Links, AllRanksLearnTheSameFiguresOfEveryLevelThatHasPeers) {
     EXPECT_GT(links[0].bandwidth, 0);
     EXPECT_GT(links[2].latency, 0);
     EXPECT_EQ(links[2].shared_by, 2);
-    EXPECT_EQ(links[1].bandwidth, 7e6);  // a level of one: nothing to measure
+    EXPECT_GT(links[2].bandwidth_alone, 0);
+    EXPECT_EQ(links[2].bandwidth_alone, all[0][2].bandwidth_alone);
+    EXPECT_EQ(links[0].bandwidth_alone, 0);  // shared with nobody
+    EXPECT_EQ(links[1].bandwidth, 7e6);      // a level of one: nothing to measure
     EXPECT_EQ(links[1].source, "given");
     EXPECT_NE(links[0].source, "given");
     EXPECT_EQ(links[0].bandwidth, all[0][0].bandwidth);
