@@ -16,7 +16,7 @@
 #   --mtu BYTES       largest packet (default 9000)
 # A RATE is a number with mbit or gbit, from 10mbit to 100gbit. Environment: STRATA_CLUSTER is the NAME (default strata), MPIRUN
 # the launcher (default mpirun), of Open MPI 4 or MPICH 4; the library's own variables hold for the job. STRATA_CLUSTER_TUNE has
-# other choices to measure: "congestion=reno window_us=5000 burst_us=1000" are those made.
+# other choices to measure: "congestion=reno window_us=5000 burst_us=1000" are those made (a longer window for many ranks a core).
 # Needs root, iproute2, util-linux and procps. How the links are made, and what they carry: README.md.
 # Exit code: PROGRAM's; 2 bad input or nothing to run on, 3 the cluster could not be made, 128 + signal when interrupted.
 set -euo pipefail
@@ -70,7 +70,9 @@ case $verb in
     ;;
   *) [[ ${#program[@]} -eq 0 ]] || fail "$verb runs no program" ;;
 esac
-congestion=reno window_us=5000 burst_us=1000
+# How many ranks take turns on a core says how late one answers what has come: links stay busy only if more is under way meanwhile.
+turns=$((hosts * ranks / $(nproc)))
+congestion=reno window_us=$((turns > 4 ? 2500 * turns : 5000)) burst_us=1000
 for choice in ${STRATA_CLUSTER_TUNE-}; do
   case $choice in
     congestion=[a-z]*) congestion=${choice#*=} ;;

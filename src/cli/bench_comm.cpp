@@ -66,7 +66,10 @@ class Ours {
       hop.begin(transport_, device_, {gather ? part() : whole(), gather ? whole() : part(), staging_.address(), {}}, 1,
                 {}, false);
       comm::Idle idle;
-      while (!hop.advance()) hop.moved() ? idle.reset() : idle.pause();
+      while (!hop.advance()) {
+        hop.moved() ? idle.reset() : idle.pause();
+        transport_.poll();
+      }
     }
   }
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,7 @@
 #include "files/atomic_file.h"
 #include "job/placement.h"
 #include "report/bar_chart.h"
+#include "report/trace.h"
 #include "simulate/cost_model.h"
 #include "simulate/schedule.h"
 #include "step/build.h"
@@ -33,6 +35,7 @@
 #include "train/links.h"
 #include "train/runner.h"
 #include "train/team.h"
+#include "train/timelines.h"
 
 namespace strata::cli {
 
@@ -46,9 +49,9 @@ struct Arguments {
   std::vector<job::Collectives> collectives = {job::Collectives::flat, job::Collectives::levels};
   std::vector<int64_t> micro_batches = {1, 2, 4, 8};
   std::vector<std::string> paced, aware = {"zero-topo"}, synchronous;
-  std::string device = "hollow", chart, machine_file, json_file;
+  std::string device = "hollow", chart, machine_file, json_file, traces;
   int64_t ranks = 0, flat_prefetch = 1;
-  int steps = 1, warm_up = 0;
+  int steps = 1, warm_up = 1;
   double link_seconds = 0.5;
   bool json = false;
 };
@@ -177,6 +180,11 @@ Result predict(const step::Program& program, const machine::Machine& machine, co
   return result;
 }
 
+std::filesystem::path trace_file(const Arguments& arguments, const Case& what) {
+  return std::filesystem::path(arguments.traces) /
+         fmt::format("{}-{}-{}.json", what.placement, job::name_of(what.collectives), what.micro_batches);
+}
+
 Measured run(const Arguments& arguments, const job::Job& job, train::Runner& runner) {
   if (arguments.device != "hollow") runner.initialise(job.run.seed);
   const int64_t counted = job.batch.global * job.batch.sequence;
@@ -215,11 +223,13 @@ struct Cause {
 };
 const std::vector<Cause>& causes() {
   using step::Purpose;
-  static const std::vector<Cause> all = {{"weights", {Purpose::weights_forward, Purpose::weights_backward}},
-                                         {"gradients", {Purpose::gradients}},
-                                         {"reduction", {Purpose::reduction}},
-                                         {"update", {Purpose::update}},
-                                         {"sums", {Purpose::norm, Purpose::loss}}};
+  static const std::vector<Cause> all = {
+      {"weights", {Purpose::weights_forward, Purpose::weights_backward}},
+      {"gradients", {Purpose::gradients}},
+      {"reduction", {Purpose::reduction}},
+      {"update", {Purpose::update}},
+      {"stages", {Purpose::activations, Purpose::activation_gradients, Purpose::tie}},
+      {"sums", {Purpose::norm, Purpose::loss}}};
   return all;
 }
 
@@ -330,7 +340,6 @@ void tell_end(const Arguments& arguments, const std::vector<Result>& results, co
               int64_t ranks, bool ran) {
   if (!arguments.chart.empty())
     files::write_text(arguments.chart, report::svg(chart_of(arguments, results, ranks, ran)));
-  if (!arguments.machine_file.empty()) files::write_text(arguments.machine_file, machine::show(machine));
   if (arguments.json || !arguments.json_file.empty()) {
     Json cases = Json::array(), ratios = Json::array(), levels = Json::array();
     for (const Result& result : results) cases.push_back(result_json(result, machine));
@@ -406,6 +415,12 @@ void bench_on(const Team& team, const Arguments& arguments) {
     machine.links = train::measure_links(*transport, widths_of(nominal), nominal.links, arguments.link_seconds);
   }
   if (tells) tell_start(arguments, nominal, machine, ranks, ran);
+  if (tells && !arguments.machine_file.empty()) {
+    // With the widths of the file that it is from, for other numbers of ranks as well.
+    machine::Machine measured = machine;
+    measured.levels = job::load_machine(base.run.machine).levels;
+    files::write_text(arguments.machine_file, machine::show(measured));
+  }
 
   const auto threads = static_cast<int>(base.run.threads);
   const auto planner = device::make_planner(threads);
@@ -425,6 +440,11 @@ void bench_on(const Team& team, const Arguments& arguments) {
       train::Runner runner(job, *device, {.train = true}, {&*transport, job.run.timeout, false});
       results.push_back(predict(runner.program(step::Goal::train), machine, what));
       results.back().measured = run(arguments, job, runner);
+      if (!arguments.traces.empty()) {
+        const train::TimelineReport timeline =
+            train::collect_timelines(runner.control(), runner.executor(step::Goal::train), 0);
+        if (tells) report::write_trace(trace_file(arguments, what), timeline);
+      }
     } else {
       results.push_back(
           predict(step::build({.job = job, .ranks = ranks, .rank = 0}, step::Goal::train, *planner), machine, what));
@@ -482,6 +502,8 @@ void add_bench_placements(CLI::App& bench_verb) {
       ->check(CLI::Range(0.001, 60.0));
   verb->add_option("--chart", arguments->chart, "Draw the steps as this SVG file");
   verb->add_option("--json-file", arguments->json_file, "Write what --json prints here, and print the table");
+  verb->add_option("--traces", arguments->traces,
+                   "Write each case's last step here, PLACEMENT-COLLECTIVES-MICRO_BATCHES.json for Perfetto");
   verb->add_option("--machine-file", arguments->machine_file, "Write the machine with its measured links here");
   add_ranks(*verb, arguments->ranks);
   add_json(*verb, arguments->json);

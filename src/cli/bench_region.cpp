@@ -80,8 +80,11 @@ void bench(const Arguments& arguments) {
       const step::Program threes[] = {build(as_flat_rings(job, "zero3", 0)), build(as_flat_rings(job, "zero3", 1))};
       const step::Program pluses[] = {build(as_flat_rings(job, "zeropp", 0)), build(as_flat_rings(job, "zeropp", 1))};
       const auto price_at = [&](double share, double inner_share) {
-        for (size_t level = 1; level < full.size(); ++level)
-          machine.links[level].bandwidth = full[level].bandwidth * (level + 1 == full.size() ? share : inner_share);
+        for (size_t level = 1; level < full.size(); ++level) {
+          const double of_full = level + 1 == full.size() ? share : inner_share;
+          machine.links[level].bandwidth = full[level].bandwidth * of_full;
+          machine.links[level].bandwidth_alone = full[level].bandwidth_alone * of_full;
+        }
         const auto price = [&](const step::Program& program) { return simulate::step_time(machine, program).seconds; };
         const double topo_seconds = price(topo), level_gain = price(three_by_level) / topo_seconds;
         const double three_seconds[] = {price(threes[0]), price(threes[1])};

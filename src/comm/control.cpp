@@ -26,6 +26,7 @@ void Control::wait(std::span<const Transport::Ticket> tickets, std::span<const i
   Idle idle;
   while (true) {
     const auto before = open.size();
+    transport_.poll();
     std::erase_if(open, [&](size_t i) { return transport_.done(tickets[i]); });
     if (open.empty()) return;
     if (open.size() != before) {

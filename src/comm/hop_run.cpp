@@ -92,7 +92,7 @@ void HopRun::begin(Transport& transport, device::Device& device, const Buffers& 
   accumulate_ = accumulate;
   posted_ = finished_ = 0;
   std::fill(sent_.begin(), sent_.end(), Sent{});
-  if (in_place(hop_)) {
+  if (in_place(hop_) && hop_.collective == Collective::all_gather) {
     const Address place = whole(buffers_.out, own_.begin);
     if (!(place == buffers_.in)) device_->copy(place, buffers_.in, own_.elements * size_of(hop_.dtype));
   }

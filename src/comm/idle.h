@@ -9,17 +9,24 @@ namespace strata::comm {
 
 class Idle {
  public:
-  void reset() { pauses_ = 0; }
+  void reset() { waits_ = false; }
   void pause() {
-    ++pauses_;
-    if (pauses_ < 64)
+    using namespace std::chrono_literals;
+    const auto now = std::chrono::steady_clock::now();
+    if (!waits_) since_ = now;
+    waits_ = true;
+    // By time, not by turns: among many ranks on few cores a turn takes milliseconds. Later, an eighth of the wait so far, so that
+    // what comes is found late by no more than that.
+    const auto waited = now - since_;
+    if (waited < 50us)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::chrono::microseconds(std::min(200, 10 + (pauses_ - 64))));
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(1ms, waited / 8));
   }
 
  private:
-  int pauses_ = 0;
+  bool waits_ = false;
+  std::chrono::steady_clock::time_point since_;
 };
 
 }  // namespace strata::comm

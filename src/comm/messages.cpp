@@ -15,6 +15,7 @@ std::string_view name_of(Collective collective) {
     case Collective::all_gather: return "all-gather";
     case Collective::reduce_scatter: return "reduce-scatter";
     case Collective::all_reduce: return "all-reduce";
+    case Collective::send: return "send";
   }
   return "?";
 }
@@ -73,8 +74,8 @@ std::vector<int64_t> by_rank(const Hop& hop) {
 }  // namespace
 
 bool in_place(const Hop& hop) {
-  return hop.collective == Collective::all_gather && hop.wire.lossless(hop.dtype) &&
-         hop.wire.kind == device::WireKind::raw && hop.wire.dtype == hop.dtype;
+  return (hop.collective == Collective::all_gather || hop.collective == Collective::send) &&
+         hop.wire.lossless(hop.dtype) && hop.wire.kind == device::WireKind::raw && hop.wire.dtype == hop.dtype;
 }
 
 int64_t slice(const Hop& hop) {
@@ -91,6 +92,13 @@ Messages messages(const Hop& hop, int64_t member) {
     if (values.elements > 0)
       list.push_back({static_cast<int32_t>(round), from, to, values, hop.wire.bytes(values.elements)});
   };
+  if (hop.collective == Collective::send) {
+    STRATA_CHECK(members == 2 && in_place(hop));
+    result.rounds = static_cast<int32_t>(slices_of(hop.elements, step));
+    for (int32_t round = 0; round < result.rounds; ++round)
+      add(member == 0 ? result.sends : result.receives, round, 0, 1, slice_of({0, hop.elements}, step, round));
+    return result;
+  }
   if (hop.algorithm == Algorithm::direct) {
     const bool whole = hop.collective == Collective::all_reduce;
     const int64_t rounds = slices_of(whole ? hop.elements : largest_part(hop), step);

@@ -17,6 +17,7 @@ enum class Collective : uint8_t {
   all_gather,      ///< each member's part becomes everybody's whole
   reduce_scatter,  ///< the sum of all wholes, each member keeping its part
   all_reduce,      ///< the sum of all wholes, everywhere: every member sends everything, for a few values
+  send,            ///< the first member's whole becomes the second's, as it is
 };
 std::string_view name_of(Collective collective);
 

@@ -46,7 +46,7 @@ Transport::Ticket PacedTransport::receive(int64_t from, int32_t tag, device::Add
   return inner_.receive(from, tag, to, bytes);
 }
 
-void PacedTransport::hand_on() {
+void PacedTransport::poll() {
   const auto now = Clock::now();
   for (Link& link : links_) {
     for (; link.next < link.waiting.size() && link.waiting[link.next].first <= now; ++link.next) {
@@ -55,10 +55,10 @@ void PacedTransport::hand_on() {
     }
     if (link.next == link.waiting.size()) link.waiting.clear(), link.next = 0;
   }
+  inner_.poll();
 }
 
 bool PacedTransport::done(Ticket ticket) {
-  hand_on();
   if (ticket < first_held) return inner_.done(ticket);
   const Ticket place = ticket - first_held;
   const Ticket handed_on = held_[static_cast<size_t>(place)].handed_on;

@@ -25,6 +25,7 @@ class PacedTransport final : public Transport {
   int64_t ranks() const override { return inner_.ranks(); }
   Ticket send(int64_t to, int32_t tag, device::Address from, int64_t bytes) override;
   Ticket receive(int64_t from, int32_t tag, device::Address to, int64_t bytes) override;
+  void poll() override;
   bool done(Ticket ticket) override;
 
  private:
@@ -42,8 +43,6 @@ class PacedTransport final : public Transport {
     std::vector<std::pair<Clock::time_point, Ticket>> waiting{};  ///< and when each is due, from `next` on
     size_t next = 0;
   };
-
-  void hand_on();
 
   Transport& inner_;
   std::vector<Link> links_;

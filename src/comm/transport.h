@@ -24,7 +24,9 @@ class Transport {
   /// Begin a message; the memory is the transport's until it is done. At most a gibibyte; tags from 0 to tags - 1.
   virtual Ticket send(int64_t to, int32_t tag, device::Address from, int64_t bytes) = 0;
   virtual Ticket receive(int64_t from, int32_t tag, device::Address to, int64_t bytes) = 0;
-  /// Whether it is done, helping it along. Never waits. A ticket that is done is no more.
+  /// Helps along all messages that are under way. Never waits; once for each turn of a loop that does.
+  virtual void poll() = 0;
+  /// Whether a message was done when polled last, or is by now. A ticket that is done is no more.
   virtual bool done(Ticket ticket) = 0;
 
   static constexpr int32_t tags = 32768;

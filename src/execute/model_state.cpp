@@ -66,7 +66,8 @@ void write_parameter(Executor& executor, const model::Unit& unit, const model::P
 layout::Cut kept_by(const step::Program& program, int unit, int64_t rank) {
   const step::UnitLayout& layout = program.units[static_cast<size_t>(unit)];
   const int reach = program.goal == step::Goal::train ? layout.optimizer_reach : layout.weights_reach;
-  const std::vector<int64_t> position = layout::coordinates(program.widths, rank);
+  if (program.mesh.index(rank, layout::Axis::pipeline) != layout.stage) return {};
+  const std::vector<int64_t> position = program.mesh.coordinates(rank, layout::Axis::data);
   for (size_t level = static_cast<size_t>(reach); level < position.size(); ++level)
     if (position[level] != 0) return {};
   return layout::cut(layout.elements, program.widths, position, reach);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 
 #include "comm/idle.h"
 #include "core/error.h"
@@ -17,11 +18,9 @@ using step::TaskId;
 Transfers::Transfers(const step::Program& program, device::Device& device, device::Address arena, const Peers& peers,
                      step::Timeline& timeline)
     : program_(program), device_(device), peers_(peers), timeline_(timeline), planned_(program.tasks.size()) {
-  // Equal hops over the same levels share a walk: they are on one stream, so one at a time.
   const step::DistinctHops distinct = step::distinct_hops(program);
-  for (const step::Transfer* each : distinct.hops)
-    runs_.push_back(
-        std::make_unique<comm::HopRun>(each->hop, step::members_of(program, *each), step::member_of(program, *each)));
+  // Equal transfers of one stream share a walk: they come one at a time.
+  std::map<std::pair<int32_t, StreamId>, comm::HopRun*> walks;
   for (size_t t = 0; t < program.tasks.size(); ++t) {
     const step::Task& task = program.tasks[t];
     const auto stream = static_cast<size_t>(task.stream);
@@ -30,13 +29,19 @@ Transfers::Transfers(const step::Program& program, device::Device& device, devic
     if (!transfer) continue;
     streams_[stream].tasks.push_back(static_cast<TaskId>(t));
     Planned& planned = planned_[t];
-    planned.run = runs_[static_cast<size_t>(distinct.of_task[t])].get();
+    comm::HopRun*& walk = walks[{distinct.of_task[t], task.stream}];
+    if (!walk) {
+      runs_.push_back(std::make_unique<comm::HopRun>(transfer->hop, step::members_of(program, *transfer),
+                                                     step::member_of(program, *transfer)));
+      walk = runs_.back().get();
+    }
+    planned.run = walk;
     const auto address = [&](int32_t position) {
       const step::BufferId id = program.buffer_lists[static_cast<size_t>(task.buffers.begin + position)];
       return arena + program.buffers[static_cast<size_t>(id)].offset;
     };
     planned.buffers.in = address(0);
-    planned.buffers.out = address(1);
+    planned.buffers.out = address(transfer->message() ? 0 : 1);
     if (transfer->staged) planned.buffers.staging = address(2);
     if (transfer->feedback) planned.buffers.error = address(transfer->staged ? 3 : 2);
     for (size_t level = 0; level < transfer->hop.widths.size(); ++level)
@@ -155,6 +160,7 @@ void Transfers::drive(const Worker& worker) {
   comm::Idle idle;
   while (!failed_) {
     bool moved = false, active = false, open = false;
+    peers_.transport->poll();
     for (StreamId id : worker.streams) {
       Stream& stream = streams_[static_cast<size_t>(id)];
       if (stream.next == stream.tasks.size()) continue;
@@ -229,8 +235,7 @@ void Transfers::start(TaskId id) {
         philox(noise_, static_cast<uint64_t>(transfer.sequence), static_cast<uint64_t>(program_.rank));
     noise = {uint64_t{random[0]} << 32 | random[1], transfer.first};
   }
-  planned.run->begin(*peers_.transport, device_, planned.buffers, transfer.sequence % (comm::Transport::tags - 1),
-                     noise, transfer.accumulate);
+  planned.run->begin(*peers_.transport, device_, planned.buffers, step::tag_of(transfer), noise, transfer.accumulate);
 }
 
 void Transfers::give_up(TaskId id) {

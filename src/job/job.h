@@ -109,6 +109,8 @@ struct Placement {
 
 struct Schedule {
   Pipeline pipeline = Pipeline::one_f_one_b;
+  int64_t chunks = 2;  ///< of each stage, if interleaved
+  std::string layout;  ///< which units each chunk holds; "": balanced by cost
   Recompute recompute = Recompute::none;
   int64_t prefetch = 2;        ///< units whose weights may be gathered ahead of use
   int64_t prefetch_bytes = 0;  ///< and at most so many bytes of them at once; 0 = no bound

@@ -725,6 +725,12 @@ std::vector<Key> make_table() {
   add(choice<Pipeline>(
       "schedule.pipeline", "Order of forward and backward over pipeline stages", AT(schedule.pipeline),
       {Pipeline::gpipe, Pipeline::one_f_one_b, Pipeline::interleaved, Pipeline::zb_h1, Pipeline::zb_v}));
+  add(whole("schedule.chunks", "", "Chunks of consecutive units that each stage holds", AT(schedule.chunks), count))
+      .when("schedule.pipeline", "pipeline \"interleaved\"",
+            [](const Job& job) { return job.schedule.pipeline == Pipeline::interleaved; });
+  add(text("schedule.layout", "chunks between |", "balanced by cost",
+           "Units of each chunk in order, such as \"embedding 0-4 | 5-9 | 10-14 head\"", AT(schedule.layout),
+           Empty::allowed));
   add(choice<Recompute>("schedule.recompute",
                         "Remade in the backward pass instead of kept: nothing, attention, whole layers",
                         AT(schedule.recompute), {Recompute::none, Recompute::selective, Recompute::full}));

@@ -12,6 +12,7 @@
 #include "job/key.h"
 #include "job/keys.h"
 #include "job/placement.h"
+#include "job/stages.h"
 #include "model/hf_config.h"
 #include "ops/op.h"
 
@@ -475,9 +476,7 @@ class Loader {
             where("mesh.levels"), levels.size());
       for (size_t i = 0; i < levels.size(); ++i) levels[i].name = usual[i];
     }
-    if (job.mesh.pipeline > job.model.layers)
-      throw input_error("{}: {} stages for {} layers; give each stage a layer", where("mesh.pipeline"),
-                        job.mesh.pipeline, job.model.layers);
+    static_cast<void>(chunk_units(job, where(job.schedule.layout.empty() ? "mesh.pipeline" : "schedule.layout")));
   }
 
   void finish_placement(Job& job) const {

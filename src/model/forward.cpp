@@ -247,15 +247,19 @@ std::vector<float> rotary_table(const Config& config, int64_t sequence) {
   return table;
 }
 
+double unit_flops_per_token(const Config& config, const Unit& unit, int64_t sequence) {
+  if (unit.kind == UnitKind::embedding) return 0;
+  if (unit.kind == UnitKind::head) return 6 * static_cast<double>(config.vocab) * static_cast<double>(config.hidden);
+  double weights = 0;
+  for (const Parameter& p : unit.parameters)
+    if (p.matrix()) weights += static_cast<double>(p.shape.elements());
+  return 6 * weights + 12.0 * static_cast<double>(config.heads * config.head_dim) * static_cast<double>(sequence);
+}
+
 double train_flops_per_token(const Config& config, int64_t sequence) {
-  double weights = static_cast<double>(config.vocab) * static_cast<double>(config.hidden);  // the head's product
-  for (const Unit& unit : units(config)) {
-    if (unit.kind != UnitKind::layer) continue;
-    for (const Parameter& p : unit.parameters)
-      if (p.matrix()) weights += static_cast<double>(p.shape.elements());
-  }
-  return 6 * weights + 12.0 * static_cast<double>(config.layers) * static_cast<double>(config.heads * config.head_dim) *
-                           static_cast<double>(sequence);
+  double sum = 0;
+  for (const Unit& unit : units(config)) sum += unit_flops_per_token(config, unit, sequence);
+  return sum;
 }
 
 }  // namespace strata::model

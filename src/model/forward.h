@@ -30,6 +30,9 @@ ops::Graph forward(const Config& config, const Unit& unit, const Dimensions& dim
 /// cos and sin of every position's angles, [sequence, rotary_dims] as (cos | sin), angles computed in fp32 as transformers does.
 std::vector<float> rotary_table(const Config& config, int64_t sequence);
 
+/// A unit's part of train_flops_per_token.
+double unit_flops_per_token(const Config& config, const Unit& unit, int64_t sequence);
+
 /// Model FLOPs of training on one token, by the field's convention: 3 x forward, 2 per multiply-add, attention's full
 /// square counted: 6 x (weights of matrix products) + 12 layers heads head_dim sequence (Narayanan et al. 2021, eq. 3,
 /// with each family's true weights in place of 12 l h^2).

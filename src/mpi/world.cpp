@@ -54,7 +54,7 @@ int ranks_on_node() {
 
 class World::Messages final : public comm::Transport {
  public:
-  explicit Messages(bool locked) : locked_(locked), requests_(at_once, MPI_REQUEST_NULL) {
+  explicit Messages(bool locked) : locked_(locked) {
     check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     // A peer that goes away is told of as an error with a name, not by the library's own end.
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
@@ -64,6 +64,8 @@ class World::Messages final : public comm::Transport {
     rank_ = rank;
     ranks_ = ranks;
     for (size_t slot = at_once; slot-- > 0;) free_.push_back(static_cast<Ticket>(slot));
+    requests_.reserve(at_once);
+    tickets_.reserve(at_once);
   }
   ~Messages() override { MPI_Comm_free(&world_); }
 
@@ -71,29 +73,47 @@ class World::Messages final : public comm::Transport {
   int64_t ranks() const override { return ranks_; }
 
   Ticket send(int64_t to, int32_t tag, device::Address from, int64_t bytes) override {
-    const Ticket ticket = take();
-    const allocations::LibraryCall library_call;
-    check(MPI_Isend(reinterpret_cast<const void*>(from.value()), static_cast<int>(bytes), MPI_BYTE,
-                    static_cast<int>(to), tag, world_, &requests_[static_cast<size_t>(ticket)]),
-          "MPI_Isend");
-    return ticket;
+    return begin("MPI_Isend", [&](MPI_Request* request) {
+      return MPI_Isend(reinterpret_cast<const void*>(from.value()), static_cast<int>(bytes), MPI_BYTE,
+                       static_cast<int>(to), tag, world_, request);
+    });
   }
   Ticket receive(int64_t from, int32_t tag, device::Address to, int64_t bytes) override {
-    const Ticket ticket = take();
-    const allocations::LibraryCall library_call;
-    check(MPI_Irecv(reinterpret_cast<void*>(to.value()), static_cast<int>(bytes), MPI_BYTE, static_cast<int>(from), tag,
-                    world_, &requests_[static_cast<size_t>(ticket)]),
-          "MPI_Irecv");
-    return ticket;
+    return begin("MPI_Irecv", [&](MPI_Request* request) {
+      return MPI_Irecv(reinterpret_cast<void*>(to.value()), static_cast<int>(bytes), MPI_BYTE, static_cast<int>(from),
+                       tag, world_, request);
+    });
   }
-  bool done(Ticket ticket) override {
-    int flag = 0;
+  /// One look of the library's at all messages, however many: each looks at every connection.
+  void poll() override {
+    const auto lock = guard();
+    if (requests_.empty()) return;
+    int found = 0;
     {
       const allocations::LibraryCall library_call;
-      check(MPI_Test(&requests_[static_cast<size_t>(ticket)], &flag, MPI_STATUS_IGNORE), "MPI_Test");
+      const int error =
+          MPI_Testsome(static_cast<int>(requests_.size()), requests_.data(), &found, places_.data(), statuses_.data());
+      if (error == MPI_ERR_IN_STATUS)
+        for (int i = 0; i < found; ++i) check(statuses_[static_cast<size_t>(i)].MPI_ERROR, "MPI_Testsome");
+      check(error, "MPI_Testsome");
     }
-    if (!flag) return false;
+    for (int i = 0; i < found; ++i) {
+      const auto place = static_cast<size_t>(places_[static_cast<size_t>(i)]);
+      done_[static_cast<size_t>(tickets_[place])] = true;
+    }
+    // What is still under way moves together.
+    size_t kept = 0;
+    for (size_t place = 0; found > 0 && place < requests_.size(); ++place) {
+      if (done_[static_cast<size_t>(tickets_[place])]) continue;
+      requests_[kept] = requests_[place];
+      tickets_[kept++] = tickets_[place];
+    }
+    if (found > 0) requests_.resize(kept), tickets_.resize(kept);
+  }
+  bool done(Ticket ticket) override {
     const auto lock = guard();
+    if (!done_[static_cast<size_t>(ticket)]) return false;
+    done_[static_cast<size_t>(ticket)] = false;
     free_.push_back(ticket);
     return true;
   }
@@ -104,11 +124,19 @@ class World::Messages final : public comm::Transport {
   std::unique_lock<std::mutex> guard() {
     return locked_ ? std::unique_lock(mutex_) : std::unique_lock(mutex_, std::defer_lock);
   }
-  Ticket take() {
+  template <class Call>
+  Ticket begin(const char* name, const Call& call) {
     const auto lock = guard();
     STRATA_CHECK(!free_.empty(), "more than {} messages under way", at_once);
+    MPI_Request request = MPI_REQUEST_NULL;
+    {
+      const allocations::LibraryCall library_call;
+      check(call(&request), name);
+    }
     const Ticket ticket = free_.back();
     free_.pop_back();
+    requests_.push_back(request);
+    tickets_.push_back(ticket);
     return ticket;
   }
 
@@ -116,7 +144,12 @@ class World::Messages final : public comm::Transport {
   int64_t rank_ = 0, ranks_ = 0;
   bool locked_;
   std::mutex mutex_;
+  // Messages under way, and whose they are; the library wants its requests side by side.
   std::vector<MPI_Request> requests_;
+  std::vector<Ticket> tickets_;
+  std::vector<int> places_ = std::vector<int>(at_once);  ///< what a look finds
+  std::vector<MPI_Status> statuses_ = std::vector<MPI_Status>(at_once);
+  std::vector<bool> done_ = std::vector<bool>(at_once);  ///< by ticket: found done, and not asked for yet
   std::vector<Ticket> free_;
 };
 
@@ -156,7 +189,9 @@ void World::library_collective(comm::Collective collective, const float* in, flo
                    "MPI_Reduce_scatter_block");
     case comm::Collective::all_reduce:
       return check(MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
+    case comm::Collective::send: break;
   }
+  throw run_error("{} is no collective of {}", comm::name_of(collective), library());
 }
 
 void World::abort(int code) {

@@ -32,6 +32,7 @@ std::string_view name_of(Role role) {
     case Role::input_gradient: return "input_gradient";
     case Role::output_gradient: return "output_gradient";
     case Role::saved: return "saved";
+    case Role::held: return "held";
     case Role::constant: return "constant";
     case Role::tokens: return "tokens";
     case Role::targets: return "targets";

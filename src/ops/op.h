@@ -49,6 +49,7 @@ enum class Role : uint8_t {
   input_gradient,   ///< gradient that the unit hands to the one before
   output_gradient,  ///< gradient that the unit receives from the one after
   saved,            ///< kept from forward to backward
+  held,             ///< kept from a backward's input half to its weight half
   constant,         ///< filled once before the first step (rotary table)
   tokens,           ///< i32 [T], token ids
   targets,          ///< i32 [T], next token ids, negative where the loss does not count

@@ -49,14 +49,14 @@ class Events {
 
 std::string stream_name(const train::TimelineReport& timeline, step::StreamId stream) {
   if (stream == 0) return "compute";
-  const auto level = static_cast<size_t>(stream) - 1;
-  return level < timeline.level_names.size() ? timeline.level_names[level] : fmt::format("level {}", level);
+  const auto number = static_cast<size_t>(stream);
+  return number < timeline.stream_names.size() ? timeline.stream_names[number] : fmt::format("stream {}", stream);
 }
 
 std::string levels_text(const train::TimelineReport& timeline, const step::TaskLabel& label) {
   std::string text;
   for (int32_t level = label.first_level; level < label.last_level; ++level)
-    text += (text.empty() ? "" : "+") + stream_name(timeline, level + 1);
+    text += (text.empty() ? "" : "+") + timeline.level_names.at(static_cast<size_t>(level));
   return text;
 }
 

@@ -49,12 +49,46 @@ UnitLowering lower_unit(const Request& request, const model::Unit& unit, const m
   return lowering;
 }
 
+std::vector<bool> split_backward(UnitLowering& unit) {
+  const size_t count = unit.backward.size();
+  std::vector<bool> in_weight_half(count, false);
+  std::vector<bool> needed(unit.tensors.size(), false);  // by the input half
+  for (size_t i = count; i-- > 0;) {
+    const Op& op = unit.backward[i];
+    bool input = op.half != ops::Half::weight && !op.remade;
+    if (op.remade)
+      input = std::any_of(op.out.begin(), op.out.end(), [&](int t) { return needed[static_cast<size_t>(t)]; });
+    in_weight_half[i] = !input;
+    if (input)
+      for (int t : op.in) needed[static_cast<size_t>(t)] = true;
+  }
+  std::vector<bool> made(unit.tensors.size(), false);
+  for (size_t i = 0; i < count; ++i) {
+    if (!in_weight_half[i]) {
+      for (int t : unit.backward[i].out) made[static_cast<size_t>(t)] = true;
+      continue;
+    }
+    for (int t : unit.backward[i].in) {
+      Tensor& tensor = unit.tensors[static_cast<size_t>(t)];
+      if (made[static_cast<size_t>(t)] && tensor.role == Role::temporary) tensor.role = Role::held;
+    }
+  }
+  for (Tensor& tensor : unit.tensors) {
+    if (tensor.role != Role::held) continue;
+    tensor.offset = unit.held_bytes;
+    unit.held_bytes += round_up(tensor.bytes(), device::alignment);
+  }
+  return in_weight_half;
+}
+
 namespace {
 
 /// Where a block's temporaries live: tensors that share bytes form a class, whose members' lives follow one another.
 class Storage {
  public:
-  Storage(std::vector<Op>& ops, std::vector<Tensor>& tensors) : ops_(ops), tensors_(tensors) {
+  /// `kept`: tensors that others read after the block.
+  Storage(std::vector<Op>& ops, std::vector<Tensor>& tensors, const std::vector<bool>& kept)
+      : ops_(ops), tensors_(tensors), kept_(kept) {
     const size_t count = tensors.size();
     first_.assign(count, INT64_MAX);
     last_.assign(count, -1);
@@ -128,7 +162,7 @@ class Storage {
     if (ca == cb || a.bytes() != b.bytes()) return false;
     // Outside tensors that no later block reads may be overwritten; all others keep what they hold.
     const bool mortal = a.role == Role::temporary || a.role == Role::saved || a.role == Role::output_gradient;
-    if (!mortal || (outside(ca) >= 0 && outside(cb) >= 0)) return false;
+    if (!mortal || kept_[static_cast<size_t>(in)] || (outside(ca) >= 0 && outside(cb) >= 0)) return false;
     for (size_t t = 0; t < tensors_.size(); ++t) {
       if (class_of_[t] == ca && last_[t] > op) return false;
       if (class_of_[t] == cb && first_[t] < op) return false;
@@ -140,6 +174,7 @@ class Storage {
 
   std::vector<Op>& ops_;
   std::vector<Tensor>& tensors_;
+  const std::vector<bool>& kept_;
   std::vector<int64_t> first_, last_;
   std::vector<int> class_of_;
 };
@@ -147,7 +182,7 @@ class Storage {
 }  // namespace
 
 Block make_block(std::string name, Phase phase, std::vector<Op> ops, const std::vector<Tensor>& tensors,
-                 const FormalBytes& bytes, const device::Planner& planner) {
+                 const FormalBytes& bytes, const device::Planner& planner, const std::vector<Op>& later) {
   Block block;
   block.name = std::move(name);
   block.phase = phase;
@@ -184,9 +219,15 @@ Block make_block(std::string name, Phase phase, std::vector<Op> ops, const std::
     if (tensor.role == Role::parameter) formal.bytes = std::max(formal.bytes, bytes.parameters);
     if (tensor.role == Role::gradient) formal.bytes = std::max(formal.bytes, bytes.gradients);
     if (tensor.role == Role::saved) formal.bytes = std::max(formal.bytes, bytes.saved);
+    if (tensor.role == Role::held) formal.bytes = std::max(formal.bytes, bytes.held);
   }
 
-  Storage storage(block.ops, block.tensors);
+  std::vector<bool> kept(block.tensors.size(), false);
+  for (const Op& op : later)
+    for (int t : op.in)
+      if (const auto found = renumbered.find(t); found != renumbered.end())
+        kept[static_cast<size_t>(found->second)] = true;
+  Storage storage(block.ops, block.tensors, kept);
   storage.share();
   const int64_t scratch = storage.place_temporaries();
   if (scratch > 0) {

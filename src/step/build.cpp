@@ -18,10 +18,8 @@ Program build(const Request& request, Goal goal, const device::Planner& planner)
   Lowering lowering(request, goal, planner);
   add_states(lowering);
   add_unit_blocks(lowering);
-  const auto micro_batches = lowering.program.micro_batches;
   Sharding sharding(lowering);
-  for (const ScheduleSlot& slot : goal == Goal::train ? one_f_one_b(0, 1, micro_batches) : forward_only(micro_batches))
-    add_slot(lowering, sharding, slot.phase, slot.micro_batch);
+  add_slots(lowering, sharding);
   if (goal == Goal::train) add_update(lowering, sharding);
   if (goal != Goal::generate) sharding.reduce_losses();
   prefetch(lowering.program, request.job.schedule.prefetch, request.job.schedule.prefetch_bytes);
@@ -44,23 +42,44 @@ Lowering::Lowering(const Request& request_, Goal goal_, const device::Planner& p
   program.sequence = goal == Goal::generate ? request.generate_rows : request.job.batch.sequence;
 
   const job::Job& job = request.job;
-  if (job.mesh.tensor * job.mesh.pipeline > 1)
-    throw input_error(
-        "mesh.tensor = {}, mesh.pipeline = {}: the step program of tensor and pipeline ranks is not built yet; set "
-        "both to 1",
-        job.mesh.tensor, job.mesh.pipeline);
+  if (job.mesh.tensor > 1)
+    throw input_error("mesh.tensor = {}: the step program of tensor ranks is not built yet; set it to 1",
+                      job.mesh.tensor);
   const auto levels = job::levels_of(job, request.ranks);
-  for (const machine::Level& level : levels) {
-    placement.widths.push_back(level.width);
-    program.level_names.push_back(level.name);
-  }
-  placement.rank = request.rank;
-  placement.position = layout::coordinates(placement.widths, request.rank);
+  for (const machine::Level& level : levels) program.level_names.push_back(level.name);
+  const layout::Mesh mesh = job::mesh_of(job, levels);
+  chunks = job::chunk_units(job);
+  stages = static_cast<int32_t>(job.mesh.pipeline);
+  stage = static_cast<int32_t>(mesh.index(request.rank, layout::Axis::pipeline));
+  placement.widths = mesh.widths(layout::Axis::data);
+  placement.position = mesh.coordinates(request.rank, layout::Axis::data);
   program.widths = placement.widths;
+  program.mesh = mesh;
   program.rank = request.rank;
+  program.stream_names = {"compute"};
+  for (const std::string& name : program.level_names) program.stream_names.push_back(name);
+  for (const char* name :
+       {"stages", "forward out", "forward in", "backward out", "backward in", "forward out, up the V",
+        "forward in, up the V", "backward out, down the V", "backward in, down the V"})
+    program.stream_names.emplace_back(name);
   placement.reach = job::resolve_placement(job, program.level_names);
   for (const model::Unit& unit : units)
-    program.units.push_back({unit.name, elements(unit), weights_reach(unit), placement.reach.optimizer});
+    program.units.push_back(
+        {unit.name, elements(unit), weights_reach(unit), placement.reach.optimizer, stage_of(unit), holds(unit)});
+}
+
+int32_t Lowering::stage_of(const model::Unit& unit) const {
+  int32_t chunk = 0;
+  while (chunks[static_cast<size_t>(chunk)].last <= unit.index) ++chunk;
+  return step::stage_of(request.job.schedule.pipeline, chunk, stages);
+}
+
+bool Lowering::tied_apart() const {
+  return request.job.model.tied && stage_of(units.front()) != stage_of(units.back());
+}
+
+bool Lowering::holds(const model::Unit& unit) const {
+  return computes(unit) || (unit.index == 0 && tied_apart() && computes(units.back()));
 }
 
 int64_t Lowering::elements(const model::Unit& unit) const {
@@ -130,6 +149,7 @@ BufferKind kind_of(Role role) {
     case Role::input_gradient:
     case Role::output_gradient: return BufferKind::activation_gradient;
     case Role::saved: return BufferKind::saved;
+    case Role::held: return BufferKind::held;
     case Role::constant: return BufferKind::constant;
     case Role::tokens:
     case Role::targets:
@@ -217,16 +237,47 @@ void Lowering::add_transfer(Transfer transfer, int micro_batch, BufferId in, Buf
   const int64_t bytes = comm::staging_bytes(transfer.hop);
   transfer.staged = bytes > 0;
   transfer.feedback = feedback >= 0;
-  transfer.sequence = transfers_++;
+  // Stages have different numbers of transfers; those that they share are numbered apart.
+  transfer.sequence = transfer.axis == layout::Axis::pipeline ? stage_collectives_++ : collectives_++;
   const BufferId staging =
       transfer.staged ? add_buffer(BufferKind::staging, Role::temporary, transfer.unit, micro_batch, bytes) : -1;
   Task task;
   task.micro_batch = micro_batch;
-  task.stream = transfer.last_level;  // a stream a level: the outermost one that the transfer crosses
+  // A stream a level: the outermost one that the transfer crosses.
+  task.stream = transfer.axis == layout::Axis::pipeline ? placement.levels() + 1 : transfer.last_level;
   task.work = std::move(transfer);
   task.buffers.begin = static_cast<int32_t>(program.buffer_lists.size());
   for (BufferId id : {in, out, staging, feedback})
     if (id >= 0) program.buffer_lists.push_back(id);
+  task.buffers.end = static_cast<int32_t>(program.buffer_lists.size());
+  program.tasks.push_back(task);
+}
+
+void Lowering::add_message(Purpose purpose, int unit, int micro_batch, int32_t from, int32_t to, BufferId values,
+                           DType dtype, int32_t number, int way) {
+  if (stage != from && stage != to) return;
+  const auto rank_of = [&](int32_t at) { return program.mesh.with_index(program.rank, layout::Axis::pipeline, at); };
+  const int64_t elements = program.buffers[static_cast<size_t>(values)].bytes / size_of(dtype);
+  Transfer transfer{.hop = {.collective = comm::Collective::send,
+                            .widths = {2},
+                            .elements = elements,
+                            .dtype = dtype,
+                            .wire = {.dtype = dtype}},
+                    .purpose = purpose,
+                    .first_level = 0,
+                    .last_level = 0,
+                    .unit = unit,
+                    .sequence = number,
+                    .axis = layout::Axis::pipeline,
+                    .ends = {rank_of(from), rank_of(to)}};
+  transfer.first_level = program.mesh.crossed(transfer.ends[0], transfer.ends[1]);
+  transfer.last_level = transfer.first_level + 1;
+  Task task;
+  task.micro_batch = micro_batch;
+  task.stream = placement.levels() + 2 + 2 * way + (stage == from ? 0 : 1);
+  task.work = std::move(transfer);
+  task.buffers.begin = static_cast<int32_t>(program.buffer_lists.size());
+  program.buffer_lists.push_back(values);
   task.buffers.end = static_cast<int32_t>(program.buffer_lists.size());
   program.tasks.push_back(task);
 }
@@ -251,6 +302,7 @@ void add_states(Lowering& lowering) {
     lowering.program.buffers[static_cast<size_t>(id)].first = lowering.cut(unit, reach).begin;
   };
   for (const model::Unit& unit : lowering.units) {
+    if (!lowering.holds(unit)) continue;
     const int reach = lowering.weights_reach(unit);
     add(Role::parameter, unit, reach, lowering.cut(unit, reach).elements * size_of(lowering.compute()));
   }
@@ -265,6 +317,7 @@ void add_states(Lowering& lowering) {
                         config.sequence * 2 * config.kv_heads * config.head_dim * size_of(lowering.compute()));
   if (lowering.goal != Goal::train) return;
   for (const model::Unit& unit : lowering.units) {
+    if (!lowering.holds(unit)) continue;
     const int64_t shard = lowering.cut(unit, place.reach.optimizer).elements;
     if (lowering.separate_master(unit)) add(Role::master, unit, place.reach.optimizer, shard * size_of(DType::f32));
     const int64_t block = lowering.request.job.optimizer.moment_block();
@@ -277,13 +330,16 @@ void add_states(Lowering& lowering) {
 void add_unit_blocks(Lowering& lowering) {
   const model::Dimensions dimensions{lowering.program.batch, lowering.program.sequence, lowering.compute(),
                                      !lowering.request.job.data.attention_across_documents};
+  const bool halves = splits_backward(lowering.request.job.schedule.pipeline);
   for (const model::Unit& unit : lowering.units) {
     UnitBlocks& blocks = lowering.blocks_of(unit);
-    if (blocks.forward >= 0) continue;  // an equal layer came before
+    if (blocks.forward >= 0 || !lowering.computes(unit)) continue;  // an equal layer came before
     UnitLowering unit_lowering = lower_unit(lowering.request, unit, dimensions, lowering.goal);
+    std::vector<bool> in_weight_half;
+    if (halves && lowering.goal == Goal::train) in_weight_half = split_backward(unit_lowering);
     const int64_t elements = lowering.elements(unit);
     const FormalBytes bytes{elements * size_of(lowering.compute()), elements * size_of(DType::f32),
-                            unit_lowering.saved_bytes};
+                            unit_lowering.saved_bytes, unit_lowering.held_bytes};
     const std::string name(model::name_of(unit.kind));
     blocks.forward = lowering.add_block(make_block(name + "/forward", Phase::forward, unit_lowering.forward,
                                                    unit_lowering.tensors, bytes, lowering.planner));
@@ -316,28 +372,29 @@ void add_unit_blocks(Lowering& lowering) {
         const Role role = unit_lowering.tensors[static_cast<size_t>(out)].role;
         if (role == Role::tied_gradient || (role == Role::gradient && whole)) op.accumulate = adds = true;
       }
-    blocks.backward_first = lowering.add_block(make_block(name + "/backward first", Phase::backward, std::move(first),
-                                                          unit_lowering.tensors, bytes, lowering.planner));
-    blocks.backward_next = blocks.backward_first;
-    if (adds && lowering.program.micro_batches > 1)
-      blocks.backward_next = lowering.add_block(make_block(name + "/backward", Phase::backward, std::move(next),
-                                                           unit_lowering.tensors, bytes, lowering.planner));
-  }
-}
-
-void add_slot(Lowering& lowering, Sharding& sharding, Phase phase, int micro_batch) {
-  const auto run = [&](const model::Unit& unit, BlockId block) {
-    sharding.before(unit, block, micro_batch);
-    lowering.add_compute(block, unit.index, micro_batch);
-  };
-  if (phase == Phase::forward) {
-    for (const model::Unit& unit : lowering.units) run(unit, lowering.blocks_of(unit).forward);
-    return;
-  }
-  for (auto unit = lowering.units.rbegin(); unit != lowering.units.rend(); ++unit) {
-    const UnitBlocks& blocks = lowering.blocks_of(*unit);
-    run(*unit, micro_batch == 0 ? blocks.backward_first : blocks.backward_next);
-    sharding.after_backward(*unit, micro_batch);
+    adds = adds && lowering.program.micro_batches > 1;
+    const auto add = [&](const std::string& verb, Phase phase, const std::vector<ops::Op>& list, bool weight_half) {
+      std::vector<ops::Op> mine, others;
+      for (size_t i = 0; i < list.size(); ++i) {
+        // Gaps, behind the backward's own operations, belong to the weights.
+        const bool to_weights = i >= in_weight_half.size() || in_weight_half[i];
+        (phase == Phase::backward || to_weights == weight_half ? mine : others).push_back(list[i]);
+      }
+      if (mine.empty()) return BlockId{-1};
+      // What the other half reads later stays as it is.
+      return lowering.add_block(make_block(name + verb, phase, std::move(mine), unit_lowering.tensors, bytes,
+                                           lowering.planner, weight_half ? std::vector<ops::Op>{} : others));
+    };
+    const auto both = [&](const std::string& verb, Phase phase, bool weight_half) {
+      const BlockId one = add(verb + " first", phase, first, weight_half);
+      return UnitBlocks::Backward{one, adds ? add(verb, phase, next, weight_half) : one};
+    };
+    if (halves) {
+      blocks.input_half = both("/backward_input", Phase::backward_input, false);
+      blocks.weight_half = both("/backward_weight", Phase::backward_weight, true);
+    } else {
+      blocks.backward = both("/backward", Phase::backward, false);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "device/device.h"
 #include "step/memory.h"
+#include "step/traffic.h"
 
 namespace strata::step {
 
@@ -90,7 +91,98 @@ void no_backward_edge(const Program& program) {
   }
 }
 
+/// All ranks' streams, each task when all it waits for is done; a transfer when every rank that takes part has come to it.
+class Together {
+ public:
+  explicit Together(std::span<const Program> programs) : programs_(programs) {
+    for (const Program& program : programs) {
+      Rank& rank = ranks_.emplace_back();
+      rank.streams.resize(program.stream_names.size());
+      rank.next.resize(program.stream_names.size());
+      rank.done.resize(program.tasks.size());
+      for (TaskId t = 0; t < static_cast<TaskId>(program.tasks.size()); ++t)
+        rank.streams[static_cast<size_t>(program.tasks[static_cast<size_t>(t)].stream)].push_back(t);
+    }
+  }
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t r = 0; r < ranks_.size(); ++r)
+        for (size_t s = 0; s < ranks_[r].streams.size(); ++s)
+          while (advance(r, s)) moved = true;
+    }
+    for (size_t r = 0; r < ranks_.size(); ++r)
+      for (size_t s = 0; s < ranks_[r].streams.size(); ++s)
+        STRATA_CHECK(ranks_[r].next[s] == ranks_[r].streams[s].size(),
+                     "rank {} waits for ever in stream {} before task {}", programs_[r].rank,
+                     programs_[r].stream_names[s], ranks_[r].streams[s][ranks_[r].next[s]]);
+  }
+
+ private:
+  struct Rank {
+    std::vector<std::vector<TaskId>> streams;
+    std::vector<size_t> next;
+    std::vector<bool> done;
+  };
+
+  const Task& task(size_t r, TaskId t) const { return programs_[r].tasks[static_cast<size_t>(t)]; }
+
+  bool ready(size_t r, TaskId t) const {
+    const Slice after = task(r, t).after;
+    for (int32_t e = after.begin; e < after.end; ++e)
+      if (!ranks_[r].done[static_cast<size_t>(programs_[r].edges[static_cast<size_t>(e)])]) return false;
+    return true;
+  }
+
+  /// The stream of another rank that is ready for its side of a transfer; -1: none is yet.
+  int other_side(size_t r, const Transfer& transfer) const {
+    for (size_t s = 0; s < ranks_[r].streams.size(); ++s) {
+      if (ranks_[r].next[s] == ranks_[r].streams[s].size()) continue;
+      const TaskId t = ranks_[r].streams[s][ranks_[r].next[s]];
+      const auto* theirs = std::get_if<Transfer>(&task(r, t).work);
+      if (!theirs || theirs->axis != layout::Axis::pipeline || theirs->ends != transfer.ends ||
+          theirs->purpose != transfer.purpose || theirs->first_level != transfer.first_level || !ready(r, t))
+        continue;
+      STRATA_CHECK(theirs->sequence == transfer.sequence && theirs->hop == transfer.hop,
+                   "rank {}: {} number {} meets number {} of another stage", programs_[r].rank,
+                   name_of(transfer.purpose), theirs->sequence, transfer.sequence);
+      return static_cast<int>(s);
+    }
+    return -1;
+  }
+
+  bool advance(size_t r, size_t s) {
+    Rank& rank = ranks_[r];
+    if (rank.next[s] == rank.streams[s].size()) return false;
+    const TaskId t = rank.streams[s][rank.next[s]];
+    if (!ready(r, t)) return false;
+    const auto* transfer = std::get_if<Transfer>(&task(r, t).work);
+    std::vector<std::pair<size_t, size_t>> sides = {{r, s}};
+    if (transfer && transfer->axis == layout::Axis::pipeline)
+      for (const int64_t member : members_of(programs_[r], *transfer)) {
+        if (member == programs_[r].rank) continue;
+        size_t other = 0;
+        while (other < programs_.size() && programs_[other].rank != member) ++other;
+        if (other == programs_.size()) continue;
+        const int stream = other_side(other, *transfer);
+        if (stream < 0) return false;
+        sides.emplace_back(other, static_cast<size_t>(stream));
+      }
+    for (const auto& [who, stream] : sides) {
+      Rank& each = ranks_[who];
+      each.done[static_cast<size_t>(each.streams[stream][each.next[stream]++])] = true;
+    }
+    return true;
+  }
+
+  std::span<const Program> programs_;
+  std::vector<Rank> ranks_;
+};
+
 }  // namespace
+
+void check_together(std::span<const Program> programs) { Together(programs).run(); }
 
 void check(const Program& program) {
   no_read_before_write(program);

@@ -10,9 +10,11 @@
 #include "core/text.h"
 #include "job/batch.h"
 #include "job/placement.h"
+#include "job/stages.h"
 #include "model/config.h"
 #include "model/unit.h"
 #include "step/memory.h"
+#include "step/schedules/schedule.h"
 #include "step/summary.h"
 
 namespace strata::step {
@@ -51,17 +53,78 @@ std::string op_text(const Block& block, const ops::Op& op) {
                      fmt::join(ins, ", "), op.remade ? "   (made again)" : "");
 }
 
+std::string letter(Phase phase) {
+  switch (phase) {
+    case Phase::forward: return "F";
+    case Phase::backward_input: return "I";
+    case Phase::backward_weight: return "W";
+    case Phase::update: return "update";
+    case Phase::backward: break;
+  }
+  return "B";
+}
+
 /// Consecutive tasks of one phase and micro-batch as one item: "F0 B0 F1 B1 update".
 std::vector<std::string> schedule_items(const Program& program) {
   std::vector<std::string> items;
   for (const Task& task : program.tasks) {
     if (!program.block_of(task)) continue;
     const Phase phase = program.block_of(task)->phase;
-    std::string item =
-        phase == Phase::update ? "update" : fmt::format("{}{}", phase == Phase::forward ? "F" : "B", task.micro_batch);
+    std::string item = phase == Phase::update ? "update" : letter(phase) + std::to_string(task.micro_batch);
     if (items.empty() || items.back() != item) items.push_back(std::move(item));
   }
   return items;
+}
+
+/// Items in a row; of long ones the begin and the end.
+std::string row_of(const std::vector<std::string>& items) {
+  std::string row = " ";
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (items.size() > 48 && i == 32) {
+      row += " ...";
+      i = items.size() - 8;
+    }
+    row += " " + items[i];
+  }
+  return row;
+}
+
+/// Units of a chunk: "layers.3 to head".
+std::string range_text(const Program& program, const job::UnitRange& range) {
+  const std::string& first = program.units[static_cast<size_t>(range.first)].name;
+  const std::string& last = program.units[static_cast<size_t>(range.last - 1)].name;
+  return range.last - range.first == 1 ? first : first + " to " + last;
+}
+
+/// Each stage's units and the order in which it goes through them.
+std::string pipeline_text(const Request& request, const Program& program) {
+  const job::Job& job = request.job;
+  const auto stages = static_cast<int32_t>(job.mesh.pipeline);
+  const int32_t each = job::chunks_a_stage(job);
+  const std::vector<job::UnitRange> chunks = job::chunk_units(job);
+  std::string out = fmt::format(
+      "\nPipeline: {} stages, {}, {} chunk{} each (F, B: forward, backward of a micro-batch; I, W: its halves{})\n",
+      stages, job::name_of(job.schedule.pipeline), each, each == 1 ? "" : "s",
+      each > 1 ? "; a, b, ...: which chunk" : "");
+  for (int32_t stage = 0; stage < stages; ++stage) {
+    std::vector<std::string> ranges, items;
+    std::map<int32_t, char> names;
+    for (int32_t chunk = 0; chunk < static_cast<int32_t>(chunks.size()); ++chunk) {
+      if (stage_of(job.schedule.pipeline, chunk, stages) != stage) continue;
+      const auto name = static_cast<char>('a' + names.size() % 26);
+      names[chunk] = name;
+      ranges.push_back((each > 1 ? std::string(1, name) + ": " : "") +
+                       range_text(program, chunks[static_cast<size_t>(chunk)]));
+    }
+    const Slots list = program.goal == Goal::train
+                           ? slots(job.schedule.pipeline, stage, stages, each, program.micro_batches)
+                           : forward_only(job.schedule.pipeline, stage, stages, each, program.micro_batches);
+    for (const ScheduleSlot& slot : list)
+      items.push_back(letter(slot.phase) + std::to_string(slot.micro_batch) +
+                      (each > 1 ? std::string(1, names[slot.chunk]) : ""));
+    out += fmt::format("  stage {}   {}\n{}\n", stage, fmt::join(ranges, ", "), "  " + row_of(items));
+  }
+  return out;
 }
 
 std::string task_text(const Program& program, TaskId id) {
@@ -289,17 +352,10 @@ std::string explain(const Request& request, const Program& program, const device
     for (const ops::Op& op : block.ops) line("    {}", op_text(block, op));
   }
 
-  const std::vector<std::string> items = schedule_items(program);
-  line("\nSchedule ({} tasks; F, B = forward, backward of a micro-batch through all units)", program.tasks.size());
-  std::string row = " ";
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (items.size() > 48 && i == 32) {
-      row += " ...";
-      i = items.size() - 8;
-    }
-    row += " " + items[i];
-  }
-  line("{}", row);
+  if (program.mesh.degree(layout::Axis::pipeline) > 1) out += pipeline_text(request, program);
+  line("\nSchedule ({} tasks; F, B = forward, backward of a micro-batch through this rank's units)",
+       program.tasks.size());
+  line("{}", row_of(schedule_items(program)));
 
   if (const auto groups = transfer_groups(program); !groups.empty()) {
     line("\nTransfers of a step on this rank (vector: the whole that is gathered or reduced, all runs together)");

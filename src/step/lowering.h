@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "job/placement.h"
+#include "job/stages.h"
 #include "layout/cuts.h"
+#include "layout/mesh.h"
 #include "model/unit.h"
 #include "step/blocks.h"
 #include "step/program.h"
@@ -18,8 +20,13 @@ namespace strata::step {
 /// Blocks of one kind of unit. -1: not lowered for this goal.
 struct UnitBlocks {
   BlockId forward = -1;
-  BlockId backward_first = -1;  ///< overwrites the gradients that it writes
-  BlockId backward_next = -1;   ///< adds to those that accumulate where they are; the same block if none does
+  /// `first` overwrites the gradients that it writes, `next` adds to those that accumulate where they are; the same block if none
+  /// does. Of a backward in one piece, or of its halves; -1: nothing to do.
+  struct Backward {
+    BlockId first = -1, next = -1;
+    BlockId of(int micro_batch) const { return micro_batch == 0 ? first : next; }
+  };
+  Backward backward, input_half, weight_half;
   BlockId norm = -1, update = -1;
 };
 
@@ -45,9 +52,19 @@ class Lowering {
   const device::Planner& planner;
   const std::vector<model::Unit> units;
   Placement placement;
-  std::array<UnitBlocks, 3> blocks;  ///< by model::UnitKind
+  int32_t stage = 0, stages = 1;       ///< of the pipeline
+  std::vector<job::UnitRange> chunks;  ///< of the whole model
+  std::array<UnitBlocks, 3> blocks;    ///< by model::UnitKind
   Program program;
   DType compute() const { return request.job.precision.compute; }
+
+  /// The stage whose chunk a unit is in.
+  int32_t stage_of(const model::Unit& unit) const;
+  bool computes(const model::Unit& unit) const { return stage_of(unit) == stage; }
+  /// Whether the rank has states of the unit: those that it computes, and the last stage a copy of a tied table's.
+  bool holds(const model::Unit& unit) const;
+  /// Whether the head has a copy of its own of the table that it shares with the embedding, on another stage.
+  bool tied_apart() const;
 
   UnitBlocks& blocks_of(const model::Unit& unit) { return blocks[static_cast<size_t>(unit.kind)]; }
   /// Elements of the unit's flat vector, padded so that every cut is a whole number of grains.
@@ -69,6 +86,10 @@ class Lowering {
   void add_compute(BlockId block, int unit, int micro_batch);
   /// Appends a transfer with the staging memory that it takes; `feedback`: -1, or where its errors are kept.
   void add_transfer(Transfer transfer, int micro_batch, BufferId in, BufferId out, BufferId feedback = -1);
+  /// Appends a message between two stages of the same data-parallel rank, if this rank is one of them: `values` of `dtype`,
+  /// `number` among all messages. `way`: of those that never wait for each other, 0 to 3; each has streams of its own.
+  void add_message(Purpose purpose, int unit, int micro_batch, int32_t from, int32_t to, BufferId values, DType dtype,
+                   int32_t number, int way);
   /// The buffer that a formal of this role means for a unit and micro-batch; made at first use.
   BufferId buffer(ops::Role role, int unit, int micro_batch, int64_t bytes);
   /// A buffer of its own, known to no role.
@@ -81,7 +102,7 @@ class Lowering {
  private:
   std::map<std::tuple<ops::Role, int, int>, BufferId> buffers_;
   std::map<std::pair<ops::Role, int>, BufferId> bound_;
-  int32_t transfers_ = 0;
+  int32_t collectives_ = 0, stage_collectives_ = 0;
 };
 
 /// blocks.cpp's result, as blocks of the program, for each kind of unit.
@@ -135,6 +156,8 @@ class Sharding {
   void gather_update(const model::Unit& unit);
   void gather(const model::Unit& unit, Phase phase, int micro_batch);
   BufferId accumulators(const model::Unit& unit);
+  /// Where a micro-batch's whole gradient is before it is reduced.
+  BufferId parts(const model::Unit& unit, int micro_batch);
 
   Lowering& lowering_;
   int whole_for_ = -1;                  ///< unit whose gathered weights are still there
@@ -145,10 +168,13 @@ class Sharding {
   std::vector<BufferId> feedback_;      ///< by unit: -1 if no error is kept
   /// By unit: the micro-batch whose forward left them, and gathered weights that wait for its backward.
   std::vector<std::pair<int, BufferId>> kept_;
+  std::map<std::pair<int, int>, BufferId> parts_;  ///< by unit and micro-batch
 };
 
-/// Tasks for one slot of the schedule.
-void add_slot(Lowering& lowering, Sharding& sharding, Phase phase, int micro_batch);
+/// pipeline.cpp: every slot of the stage's schedule, with what it receives and sends.
+void add_slots(Lowering& lowering, Sharding& sharding);
+/// pipeline.cpp: a tied table's two gradients to the stages that have a copy each; nothing if one stage has both.
+void exchange_tied_gradients(Lowering& lowering);
 /// update.cpp: tied gradients, norm, clip, optimizer.
 void add_update(Lowering& lowering, Sharding& sharding);
 /// prefetch.cpp: weights' gathers earlier, at most `depth` units' tasks and `bytes` of gathered weights ahead (0: no bound).

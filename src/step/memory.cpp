@@ -28,11 +28,15 @@ void outlive_transfers(const Program& program, std::vector<Interval>& all) {
     if (life.end < 0 || program.buffers[b].persistent() || computes(life.end)) continue;
     const Task& task = program.tasks[static_cast<size_t>(life.end)];
     const Transfer& transfer = std::get<Transfer>(task.work);
-    const BufferId out = program.owner(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + 1]);
     const bool gather = brings_weights(transfer.purpose);
+    const BufferId out =
+        gather ? program.owner(program.buffer_lists[static_cast<size_t>(task.buffers.begin) + 1]) : BufferId{-1};
     int64_t until = life.end, passed = 0;
     // A gather is at most a few tasks ahead of its own; one into a secondary copy is for no task.
-    const int64_t most = gather ? std::max<int64_t>(program.overlap, 1) + program.prefetch : program.overlap;
+    // What is sent to another stage leaves when that one asks for it.
+    const int64_t most = gather               ? std::max<int64_t>(program.overlap, 1) + program.prefetch
+                         : transfer.message() ? std::max<int64_t>(program.overlap, 1)
+                                              : program.overlap;
     while (passed < most && until + 1 < tasks) {
       ++until;
       if (!computes(until)) continue;

@@ -19,6 +19,8 @@ std::string_view name_of(Phase phase) {
   switch (phase) {
     case Phase::forward: return "forward";
     case Phase::backward: return "backward";
+    case Phase::backward_input: return "backward_input";
+    case Phase::backward_weight: return "backward_weight";
     case Phase::update: return "update";
   }
   return "?";
@@ -37,6 +39,7 @@ std::string_view name_of(BufferKind kind) {
     case BufferKind::activation: return "activation";
     case BufferKind::activation_gradient: return "activation_gradient";
     case BufferKind::saved: return "saved";
+    case BufferKind::held: return "held";
     case BufferKind::scratch: return "scratch";
     case BufferKind::gathered_weights: return "gathered_weights";
     case BufferKind::secondary: return "secondary";
@@ -68,8 +71,17 @@ std::string_view name_of(Purpose purpose) {
     case Purpose::update: return "update";
     case Purpose::norm: return "norm";
     case Purpose::loss: return "loss";
+    case Purpose::activations: return "activations";
+    case Purpose::activation_gradients: return "activation_gradients";
+    case Purpose::tie: return "tie";
   }
   return "?";
+}
+
+int32_t tag_of(const Transfer& transfer) {
+  // Collectives and messages of the same two ranks may be under way at once.
+  constexpr int32_t half = 1 << 14;
+  return transfer.sequence % (half - 1) + (transfer.message() ? half : 0);
 }
 
 BufferId Program::owner(BufferId buffer) const {
@@ -93,6 +105,10 @@ std::vector<Access> Program::accesses(const Task& task) const {
     } else {
       // in, out, staging, error feedback.
       const Transfer& transfer = std::get<Transfer>(task.work);
+      if (transfer.message()) {
+        result.push_back({buffer, transfer.ends[0] == rank, transfer.ends[1] == rank});
+        continue;
+      }
       const bool errors = transfer.feedback && i + 1 == task.buffers.end;
       const bool read = position == 0 || (position == 1 && transfer.accumulate) || errors;
       result.push_back({buffer, read, position > 0});

@@ -2,6 +2,7 @@
 // The step program: what one rank does between two updates, as plain data. build.h makes it; execute/ runs it, simulate/
 // prices it, explain.h prints it. Nothing else decides what is computed, communicated, kept or freed.
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "comm/messages.h"
 #include "core/types.h"
 #include "layout/cuts.h"
+#include "layout/mesh.h"
 #include "ops/cost.h"
 #include "ops/op.h"
 
@@ -19,8 +21,9 @@ namespace strata::step {
 enum class Goal : uint8_t { train, evaluate, generate };
 std::string_view name_of(Goal goal);
 
-/// `update` is everything between the last backward and the end of the step.
-enum class Phase : uint8_t { forward, backward, update };
+/// A backward pass may come as two halves: the input's gradient, which the unit before waits for, and the weights'. `update` is
+/// everything between the last backward and the end of the step.
+enum class Phase : uint8_t { forward, backward, backward_input, backward_weight, update };
 std::string_view name_of(Phase phase);
 
 enum class BufferKind : uint8_t {
@@ -36,6 +39,7 @@ enum class BufferKind : uint8_t {
   activation,           ///< what one unit hands to the next
   activation_gradient,  ///< and what it gets back
   saved,                ///< kept from a unit's forward to its backward
+  held,                 ///< kept from the input half of a unit's backward to its weight half
   scratch,              ///< inside one task: temporaries and library workspace
   gathered_weights,     ///< a unit's whole weights, for as long as a task needs them
   secondary,            ///< a second, narrower sharded copy of the weights for later gathers of the same step
@@ -43,7 +47,7 @@ enum class BufferKind : uint8_t {
   staging,         ///< encoded and arriving values of one transfer
 };
 std::string_view name_of(BufferKind kind);
-inline constexpr int buffer_kinds = 17;
+inline constexpr int buffer_kinds = 18;
 
 using BufferId = int32_t;
 using BlockId = int32_t;
@@ -91,23 +95,27 @@ struct Compute {
 
 /// What a transfer is for: wires, ledgers and traces tell these apart.
 enum class Purpose : uint8_t {
-  weights_forward,   ///< weights gathered for a forward
-  weights_backward,  ///< and for a backward
-  gradients,         ///< one micro-batch's gradient reduced up to the gradients' level
-  reduction,         ///< accumulated gradients reduced outwards, once a step
-  update,            ///< new weights gathered from the optimizer's level in, at their first use in the next step
-  norm,              ///< the gradient norm's wide sum
-  loss,              ///< losses, to report
+  weights_forward,       ///< weights gathered for a forward
+  weights_backward,      ///< and for a backward
+  gradients,             ///< one micro-batch's gradient reduced up to the gradients' level
+  reduction,             ///< accumulated gradients reduced outwards, once a step
+  update,                ///< new weights gathered from the optimizer's level in, at their first use in the next step
+  norm,                  ///< the gradient norm's wide sum
+  loss,                  ///< losses, to report
+  activations,           ///< from one pipeline stage to the next
+  activation_gradients,  ///< and back
+  tie,                   ///< a tied table's two gradients, between the stages that have a copy each
 };
 std::string_view name_of(Purpose purpose);
-inline constexpr int purposes = 7;
+inline constexpr int purposes = 10;
 /// Whether what it gathers is for a computing task that comes after it.
 constexpr bool brings_weights(Purpose purpose) {
   return purpose == Purpose::weights_forward || purpose == Purpose::weights_backward || purpose == Purpose::update;
 }
 
-/// One hop of a collective, over the data-parallel ranks that share all coordinates but those of levels [first, last).
-/// Buffers of the task: in, out, staging memory if `staged`, error feedback if `feedback`.
+/// One hop of a collective, over the ranks that share all coordinates but those of an axis in levels [first, last), or a message
+/// from one rank to another. Buffers of the task: in, out, staging memory if `staged`, error feedback if `feedback`; of a message
+/// the one that is sent or filled.
 struct Transfer {
   comm::Hop hop;
   Purpose purpose;
@@ -116,10 +124,17 @@ struct Transfer {
   bool accumulate = false;  ///< a reduction that is added to what `out` holds
   bool staged = false, feedback = false;
   int32_t unit = -1;
-  int32_t sequence = 0;  ///< its number among the program's transfers, the same on all ranks that take part
+  /// Its number among the program's collectives or among its messages, the same on all ranks that take part.
+  int32_t sequence = 0;
+  layout::Axis axis = layout::Axis::data;
+  std::array<int64_t, 2> ends = {-1, -1};  ///< of a message: the ranks that send and receive
+  bool message() const { return hop.collective == comm::Collective::send; }
 };
+/// What tells a transfer's messages from others between the same ranks.
+int32_t tag_of(const Transfer& transfer);
 
-/// Streams: 0 computes; the others carry one level's transfers each.
+/// Streams: 0 computes; then one for each level's collectives among data-parallel peers, then one each for the sums over pipeline
+/// stages and for what leaves and enters a stage forward and backward (Program::stream_names).
 using StreamId = int32_t;
 
 struct Task {
@@ -141,6 +156,8 @@ struct UnitLayout {
   std::string name;
   int64_t elements = 0;  ///< padding included
   int weights_reach = 0, optimizer_reach = 0;
+  int32_t stage = 0;  ///< of the pipeline; the last one may have a copy of a tied table's unit
+  bool here = true;   ///< whether this rank has states of it
 };
 
 struct Program {
@@ -155,7 +172,9 @@ struct Program {
   std::vector<UnitLayout> units;
   std::vector<std::string> level_names;  ///< of the machine, innermost first
   layout::Widths widths;                 ///< data-parallel ranks of each level
+  layout::Mesh mesh;                     ///< all ranks
   int64_t rank = 0;                      ///< whose program it is
+  std::vector<std::string> stream_names;
 
   DType compute = DType::f32;  ///< of weights and activations
   int32_t micro_batches = 0;

@@ -20,7 +20,7 @@ Sharding::Sharding(Lowering& lowering)
       feedback_(lowering.units.size(), -1),
       kept_(lowering.units.size(), {-1, -1}) {
   for (const model::Unit& unit : lowering.units)
-    weights_.push_back(lowering.buffer(Role::parameter, unit.index, -1, 0));
+    weights_.push_back(lowering.holds(unit) ? lowering.buffer(Role::parameter, unit.index, -1, 0) : -1);
 }
 
 // ---- hops
@@ -114,18 +114,23 @@ void Sharding::reduce_hops(const Work& work, int first, int last, Held from, Cut
 }
 
 void Sharding::sum_few(Purpose purpose, int last, BufferId values, DType dtype, int64_t count) {
-  const Placement& p = lowering_.placement;
-  for (int level = 0; level < last; ++level)
-    if (p.group(level, level + 1) > 1)
-      lowering_.add_transfer({.hop = {.collective = Collective::all_reduce,
-                                      .widths = {p.widths[static_cast<size_t>(level)]},
-                                      .elements = count,
-                                      .dtype = dtype,
-                                      .wire = {.dtype = dtype}},
-                              .purpose = purpose,
-                              .first_level = level,
-                              .last_level = level + 1},
-                             -1, values, values);
+  const layout::Mesh& mesh = lowering_.program.mesh;
+  const auto sum = [&](layout::Axis axis, int levels) {
+    for (int level = 0; level < levels; ++level)
+      if (const int64_t width = mesh.widths(axis)[static_cast<size_t>(level)]; width > 1)
+        lowering_.add_transfer({.hop = {.collective = Collective::all_reduce,
+                                        .widths = {width},
+                                        .elements = count,
+                                        .dtype = dtype,
+                                        .wire = {.dtype = dtype}},
+                                .purpose = purpose,
+                                .first_level = level,
+                                .last_level = level + 1,
+                                .axis = axis},
+                               -1, values, values);
+  };
+  sum(layout::Axis::data, last);
+  sum(layout::Axis::pipeline, mesh.levels());
 }
 
 // ---- weights
@@ -144,7 +149,9 @@ void Sharding::gather(const model::Unit& unit, Phase phase, int micro_batch) {
   const int reach = lowering_.weights_reach(unit);
   if (p.shards(reach) == 1) return;
   auto& [kept_of, kept] = kept_[static_cast<size_t>(unit.index)];
-  if (phase == Phase::backward && kept_of == micro_batch) {
+  // In a pipeline other micro-batches come between a forward and its backward: what is kept at all is kept for the step.
+  const bool for_the_step = lowering_.stages > 1 && kept >= 0;
+  if (for_the_step || (phase != Phase::forward && kept_of == micro_batch)) {
     lowering_.bind(Role::parameter, unit.index, kept);
     return;
   }
@@ -194,10 +201,16 @@ void Sharding::before(const model::Unit& unit, BlockId block, int micro_batch) {
   if (tied) need(lowering_.units.front());
   // A head's backward right after its forward finds its weights still there.
   whole_for_ = own || tied ? unit.index : -1;
-  if (phase == Phase::backward && lowering_.placement.shards(lowering_.gradient_reach(unit)) > 1)
-    lowering_.bind(Role::gradient, unit.index,
-                   lowering_.add_buffer(BufferKind::gradient_parts, Role::gradient, unit.index, micro_batch,
-                                        lowering_.elements(unit) * size_of(DType::f32)));
+  if (reads(Role::gradient) && lowering_.placement.shards(lowering_.gradient_reach(unit)) > 1)
+    lowering_.bind(Role::gradient, unit.index, parts(unit, micro_batch));
+}
+
+BufferId Sharding::parts(const model::Unit& unit, int micro_batch) {
+  const auto [at, fresh] = parts_.try_emplace({unit.index, micro_batch}, -1);
+  if (fresh)
+    at->second = lowering_.add_buffer(BufferKind::gradient_parts, Role::gradient, unit.index, micro_batch,
+                                      lowering_.elements(unit) * size_of(DType::f32));
+  return at->second;
 }
 
 // ---- gradients
@@ -219,10 +232,9 @@ BufferId Sharding::accumulators(const model::Unit& unit) {
 void Sharding::after_backward(const model::Unit& unit, int micro_batch) {
   const int reach = lowering_.gradient_reach(unit);
   if (lowering_.placement.shards(reach) > 1) {
-    const BufferId parts = lowering_.buffer(Role::gradient, unit.index, -1, 0);
     const Cut whole{0, lowering_.elements(unit)};
-    reduce_hops({Purpose::gradients, job::Purpose::gradients, unit, DType::f32, micro_batch}, 0, reach, {parts, whole},
-                whole, accumulators(unit), micro_batch > 0);
+    reduce_hops({Purpose::gradients, job::Purpose::gradients, unit, DType::f32, micro_batch}, 0, reach,
+                {parts(unit, micro_batch), whole}, whole, accumulators(unit), micro_batch > 0);
   }
   const bool tied_table = lowering_.request.job.model.tied && unit.kind == model::UnitKind::embedding;
   if (micro_batch + 1 == lowering_.program.micro_batches && !tied_table) reduce_outwards(unit);
@@ -247,10 +259,11 @@ void Sharding::reduce_outwards(const model::Unit& unit) {
 void Sharding::bind_optimizer_shards() {
   const int reach = lowering_.placement.reach.optimizer;
   for (const model::Unit& unit : lowering_.units)
-    lowering_.bind(Role::parameter, unit.index,
-                   lowering_.add_view(weights_[static_cast<size_t>(unit.index)],
-                                      lowering_.cut(unit, lowering_.weights_reach(unit)), lowering_.cut(unit, reach),
-                                      lowering_.compute()));
+    if (lowering_.holds(unit))
+      lowering_.bind(Role::parameter, unit.index,
+                     lowering_.add_view(weights_[static_cast<size_t>(unit.index)],
+                                        lowering_.cut(unit, lowering_.weights_reach(unit)), lowering_.cut(unit, reach),
+                                        lowering_.compute()));
 }
 
 void Sharding::reduce_norm() {
@@ -260,8 +273,20 @@ void Sharding::reduce_norm() {
 }
 
 void Sharding::reduce_losses() {
-  sum_few(Purpose::loss, lowering_.placement.levels(), lowering_.buffer(Role::loss, -1, -1, 0), DType::f64,
-          lowering_.program.micro_batches);
+  const int64_t count = lowering_.program.micro_batches;
+  if (!lowering_.computes(lowering_.units.back())) {
+    // Stages without the head have nothing to add.
+    const BufferId all = lowering_.buffer(Role::loss, -1, -1, count * size_of(DType::f64));
+    for (int m = 0; m < count; ++m) lowering_.buffer(Role::loss, -1, m, size_of(DType::f64));
+    const std::vector<ops::Tensor> tensors = {
+        {.name = "losses", .dtype = DType::f64, .shape = {count}, .role = Role::loss}};
+    lowering_.add_compute(
+        lowering_.add_block(make_block("loss/clear", Phase::update, {{.kind = ops::Kind::fill_zero, .out = {0}}},
+                                       tensors, {}, lowering_.planner)),
+        -1, -1);
+    STRATA_CHECK(lowering_.buffer(Role::loss, -1, -1, 0) == all);
+  }
+  sum_few(Purpose::loss, lowering_.placement.levels(), lowering_.buffer(Role::loss, -1, -1, 0), DType::f64, count);
 }
 
 }  // namespace strata::step

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "job/batch.h"
 #include "job/placement.h"
-#include "model/config.h"
+#include "model/unit.h"
 #include "ops/op.h"
 #include "step/build.h"
 
@@ -27,8 +27,14 @@ PlacementSummary summarise_placement(const Request& request, const Program& prog
   STRATA_CHECK(program.goal == Goal::train);
   const job::Job& job = request.job;
   const job::Sharding reach = job::resolve_placement(job, program.level_names);
-  PlacementSummary summary{.parameters = model::parameter_count(job.model)};
-  for (const UnitLayout& unit : program.units) summary.padded += unit.elements;
+  PlacementSummary summary;
+  for (const model::Unit& unit : model::units(job.model)) {
+    const UnitLayout& layout = program.units[static_cast<size_t>(unit.index)];
+    if (!layout.here) continue;
+    summary.padded += layout.elements;
+    for (const model::Parameter& p : unit.parameters)
+      summary.parameters += p.shape.elements() / p.shape[0] * p.true_rows;
+  }
 
   const auto held = [&](BufferKind kind) {
     int64_t bytes = 0;

@@ -24,7 +24,7 @@ struct StateShare {
 };
 
 struct PlacementSummary {
-  int64_t parameters = 0;  ///< of the model
+  int64_t parameters = 0;  ///< of the units that the rank has states of
   int64_t padded = 0;      ///< of all units' flat vectors, so that every cut is a whole number of grains
   std::vector<StateShare> states{};
   int64_t closed_form() const;

@@ -43,7 +43,8 @@ std::string wire_name(const device::Wire& wire) {
 }
 
 std::vector<int64_t> members_of(const Program& program, const Transfer& transfer) {
-  return layout::group(program.widths, program.rank, transfer.first_level, transfer.last_level);
+  if (transfer.message()) return {transfer.ends.begin(), transfer.ends.end()};
+  return program.mesh.group(program.rank, transfer.axis, transfer.first_level, transfer.last_level);
 }
 
 int64_t member_of(const Program& program, const Transfer& transfer) {
@@ -58,7 +59,8 @@ DistinctHops distinct_hops(const Program& program) {
     result.of_task.push_back(-1);
     if (!transfer) continue;
     const auto found = std::find_if(result.hops.begin(), result.hops.end(), [&](const Transfer* known) {
-      return known->first_level == transfer->first_level && known->hop == transfer->hop;
+      return known->first_level == transfer->first_level && known->axis == transfer->axis &&
+             known->ends == transfer->ends && known->hop == transfer->hop;
     });
     result.of_task.back() = static_cast<int32_t>(found - result.hops.begin());
     if (found == result.hops.end()) result.hops.push_back(transfer);

@@ -56,7 +56,8 @@ void add_update(Lowering& lowering, Sharding& sharding) {
     return layout::cut(lowering.elements(unit), place.widths, place.position, place.reach.optimizer);
   };
 
-  if (lowering.request.job.model.tied) {
+  if (lowering.request.job.model.tied && lowering.holds(lowering.units.front())) {
+    exchange_tied_gradients(lowering);
     const model::Unit& embedding = lowering.units.front();
     const model::Parameter& table = embedding.parameter("table");
     Operands o;
@@ -78,6 +79,7 @@ void add_update(Lowering& lowering, Sharding& sharding) {
                          -1);
   }
   for (const model::Unit& unit : lowering.units) {
+    if (!lowering.computes(unit)) continue;  // a tied table's copy counts once
     UnitBlocks& blocks = lowering.blocks_of(unit);
     if (blocks.norm < 0) {
       Operands o;
@@ -98,6 +100,7 @@ void add_update(Lowering& lowering, Sharding& sharding) {
         -1, -1);
   }
   for (const model::Unit& unit : lowering.units) {
+    if (!lowering.holds(unit)) continue;
     UnitBlocks& blocks = lowering.blocks_of(unit);
     if (blocks.update < 0) {
       Operands o;

@@ -77,7 +77,8 @@ struct RankTimeline {
 /// A step of run.trace on all ranks, on rank 0's clock.
 struct TimelineReport {
   int64_t step = 0;
-  std::vector<std::string> level_names{};  ///< of the machine, innermost first
+  std::vector<std::string> level_names{};   ///< of the machine, innermost first
+  std::vector<std::string> stream_names{};  ///< of a rank's program
   std::vector<RankTimeline> ranks{};
 };
 

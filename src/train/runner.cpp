@@ -63,6 +63,13 @@ Runner::Goal& Runner::goal(step::Goal which) {
 const step::Program& Runner::program(step::Goal which) const { return const_cast<Runner*>(this)->goal(which).program; }
 execute::Executor& Runner::executor(step::Goal which) { return *goal(which).executor; }
 
+int64_t Runner::data_ranks() const { return any_program().mesh.degree(layout::Axis::data); }
+int64_t Runner::data_rank() const { return any_program().mesh.index(rank_, layout::Axis::data); }
+bool Runner::counts() const {
+  const layout::Mesh& mesh = any_program().mesh;
+  return mesh.index(rank_, layout::Axis::pipeline) == 0 && mesh.index(rank_, layout::Axis::tensor) == 0;
+}
+
 void Runner::initialise(uint64_t seed) {
   load([seed](const model::Unit& unit, const model::Parameter& parameter, std::span<float> out) {
     execute::initial_values(unit, parameter, seed, out);
@@ -159,14 +166,15 @@ int64_t Runner::fill(step::Goal which, int micro_batch, std::span<const int32_t>
     ids_[row] = first_sequence + static_cast<int64_t>(row);
   }
   execute::Executor& executor = *goal(which).executor;
-  executor.write(Role::tokens, -1, micro_batch, std::as_bytes(std::span(inputs_)));
-  executor.write(Role::targets, -1, micro_batch, std::as_bytes(std::span(targets_)));
-  if (which == step::Goal::train && job_.model.dropout > 0)
-    executor.write(Role::sequence_ids, -1, micro_batch, std::as_bytes(std::span(ids_)));
-  if (!job_.data.attention_across_documents) {
-    STRATA_CHECK(document_starts.size() == inputs_.size());
-    executor.write(Role::document_starts, -1, micro_batch, std::as_bytes(document_starts));
-  }
+  // Each pipeline stage takes what its units read.
+  const auto write = [&](Role role, std::span<const std::byte> bytes) {
+    if (executor.program().has(role)) executor.write(role, -1, micro_batch, bytes);
+  };
+  write(Role::tokens, std::as_bytes(std::span(inputs_)));
+  write(Role::targets, std::as_bytes(std::span(targets_)));
+  write(Role::sequence_ids, std::as_bytes(std::span(ids_)));
+  STRATA_CHECK(job_.data.attention_across_documents || document_starts.size() == inputs_.size());
+  write(Role::document_starts, std::as_bytes(document_starts));
   return counted;
 }
 

@@ -37,6 +37,11 @@ class Runner {
 
   int64_t rank() const { return rank_; }
   int64_t ranks() const { return ranks_; }
+  /// Ranks that share out each micro-batch's sequences, and this one's number among them.
+  int64_t data_ranks() const;
+  int64_t data_rank() const;
+  /// Whether this rank is the one, of those that see the same sequences, that speaks for them.
+  bool counts() const;
   /// Null if this is the only rank.
   comm::Control* control() { return control_ ? &*control_ : nullptr; }
 
@@ -81,6 +86,7 @@ class Runner {
     std::unique_ptr<execute::Executor> executor;
   };
   Goal& goal(step::Goal goal);
+  const step::Program& any_program() const { return (train_ ? train_ : evaluate_)->program; }
   void add_goal(step::Goal goal, const step::Request& request);
 
   job::Job job_;

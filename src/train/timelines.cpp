@@ -17,7 +17,8 @@ TimelineReport collect_timelines(comm::Control* control, const execute::Executor
   };
   const Head head{steady_nanoseconds(executor.started()), static_cast<int64_t>(mine.spans.size())};
 
-  TimelineReport report{.step = step, .level_names = program.level_names, .ranks = {}};
+  TimelineReport report{
+      .step = step, .level_names = program.level_names, .stream_names = program.stream_names, .ranks = {}};
   std::vector<Head> heads = {head};
   std::vector<ClockOffset> offsets(1);
   if (control) {

@@ -51,7 +51,7 @@ int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset,
   host.document_starts.resize(masked ? micro * length : 0);
   int64_t counted = 0;
   for (int64_t m = 0; m < micro_batches; ++m) {
-    const int64_t sequence = first + (m * runner.ranks() + runner.rank()) * job.batch.micro;
+    const int64_t sequence = first + (m * runner.data_ranks() + runner.data_rank()) * job.batch.micro;
     for (size_t i = 0; i < micro; ++i) {
       const auto sample = std::span(host.samples).subspan(i * (length + 1), length + 1);
       if (masked)
@@ -62,7 +62,8 @@ int64_t fill_step(Runner& runner, step::Goal goal, const data::Dataset& dataset,
     }
     counted += runner.fill(goal, static_cast<int>(m), host.samples, sequence, host.document_starts);
   }
-  return sum(runner.control(), counted, "counting a step's tokens");
+  // Stages of one pipeline see the same sequences.
+  return sum(runner.control(), runner.counts() ? counted : 0, "counting a step's tokens");
 }
 
 data::Dataset training_data(const job::Job& job) {

@@ -62,7 +62,10 @@ inline void run(HopRun& hop, Transport& transport, device::Device& device, const
                 bool accumulate = false) {
   hop.begin(transport, device, buffers, 5, {}, accumulate);
   Idle idle;
-  while (!hop.advance()) hop.moved() ? idle.reset() : idle.pause();
+  while (!hop.advance()) {
+    hop.moved() ? idle.reset() : idle.pause();
+    transport.poll();
+  }
 }
 
 /// One member's side: values, and bytes counted at the send. The transport's ranks are the hop's members.

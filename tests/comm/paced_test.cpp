@@ -15,7 +15,7 @@ namespace {
 
 void wait(Transport& transport, Transport::Ticket ticket) {
   Idle idle;
-  while (!transport.done(ticket)) idle.pause();
+  for (transport.poll(); !transport.done(ticket); transport.poll()) idle.pause();
 }
 
 device::Address address(std::vector<int32_t>& values, size_t at) {

@@ -37,6 +37,7 @@ TEST(World, MessagesOfOneTagArriveInOrderAndTagsAreApart) {
   for (size_t i = 0; i < 64; ++i) tickets.push_back(transport().send(to, i % 2 == 0 ? 3 : 7, at(sent[i]), 4));
   comm::Idle idle;
   while (!tickets.empty()) {
+    transport().poll();
     std::erase_if(tickets, [](comm::Transport::Ticket t) { return transport().done(t); });
     idle.pause();
   }

@@ -33,7 +33,10 @@ step::TaskLabel transfer(const std::string& name, const std::string& wire, int32
 
 /// Two ranks: a gather over package and node, then a forward; rank 1 a quarter of a second later.
 train::TimelineReport example() {
-  train::TimelineReport report{.step = 7, .level_names = {"package", "node \"a\""}, .ranks = {}};
+  train::TimelineReport report{.step = 7,
+                               .level_names = {"package", "node \"a\""},
+                               .stream_names = {"compute", "package", "node \"a\""},
+                               .ranks = {}};
   for (int rank = 0; rank < 2; ++rank) {
     const double shift = 0.25 * rank;
     report.ranks.push_back({.clock_error = 1e-6 * rank,

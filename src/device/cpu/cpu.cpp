@@ -93,7 +93,7 @@ DType check_floats(const ops::Op& op, Tensors tensors) {
       if ((fixed >> i & 1) != 0) {
         STRATA_CHECK(tensor.dtype == DType::f32, "{}", wrong("f32"));
       } else if (tensor.dtype == DType::f64) {
-        STRATA_CHECK(op.kind == Kind::cross_entropy, "{}", wrong("a compute type"));
+        STRATA_CHECK(op.kind == Kind::cross_entropy || op.kind == Kind::fill_zero, "{}", wrong("a compute type"));
       } else if (tensor.dtype == DType::f32 || tensor.dtype == DType::bf16 || tensor.dtype == DType::f16) {
         if (first == nullptr) first = &tensor;
         STRATA_CHECK(tensor.dtype == first->dtype, "{}", wrong(name_of(first->dtype)));
