@@ -31,7 +31,7 @@ namespace {
 
 struct Arguments {
   JobArguments job;
-  int64_t ranks = 0;
+  int64_t ranks = 0, rank = 0;
   bool explain = false, replace = false, json = false;
 };
 
@@ -75,7 +75,9 @@ int64_t ranks_of(const job::Job& job) {
 }
 
 void explain(const Arguments& arguments, const job::Job& job) {
-  const step::Request request{.job = job, .ranks = arguments.ranks > 0 ? arguments.ranks : ranks_of(job)};
+  const int64_t ranks = arguments.ranks > 0 ? arguments.ranks : ranks_of(job);
+  if (arguments.rank >= ranks) throw input_error("--rank {}: there are ranks 0 to {}", arguments.rank, ranks - 1);
+  const step::Request request{.job = job, .ranks = ranks, .rank = arguments.rank};
   const auto planner = device::make_planner(static_cast<int>(job.run.threads));
   const step::Program program = step::build(request, step::Goal::train, *planner);
   if (arguments.json)
@@ -195,6 +197,8 @@ void add_train(CLI::App& app) {
   verb->add_flag("--replace", arguments->replace,
                  "Let this run take the place of models an earlier run saved in the same folder");
   add_ranks(*verb, arguments->ranks);
+  verb->add_option("--rank", arguments->rank, "With --explain: whose program; pipeline stages have different ones")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   add_json(*verb, arguments->json);
   verb->callback([arguments] { train(*arguments); });
 }

@@ -1,5 +1,6 @@
 // strata verify model | tokenizer
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -21,7 +22,8 @@ struct Arguments {
   std::string folder, device = "cpu", dtype = "fp32";
   std::string placement = "ddp";
   int threads = 1;
-  int64_t ranks = 1;
+  int64_t ranks = 1, pipeline = 1;
+  job::Pipeline schedule = job::Pipeline::one_f_one_b;
   bool json = false;
 };
 
@@ -33,6 +35,8 @@ void verify_model(const Arguments& arguments) {
                            .threads = arguments.threads,
                            .ranks = arguments.ranks,
                            .placement = arguments.placement,
+                           .pipeline = arguments.pipeline,
+                           .schedule = arguments.schedule,
                            .make_device = arguments.device == "poison" ? device::make_poison : device::make_cpu};
   const train::VerifyReport report = train::verify_model(arguments.folder, on);
   const auto device = on.make_device(on.threads);
@@ -49,6 +53,8 @@ void verify_model(const Arguments& arguments) {
                 {"dtype", arguments.dtype},
                 {"ranks", arguments.ranks},
                 {"placement", arguments.placement},
+                {"pipeline", arguments.pipeline},
+                {"schedule", job::name_of(arguments.schedule)},
                 {"device", device->description()},
                 {"passed", report.passed()},
                 {"checks", rows}});
@@ -56,7 +62,9 @@ void verify_model(const Arguments& arguments) {
     print_line(fmt::format("{}: {}", arguments.folder, report.model));
     print_line(
         fmt::format("in {} on {}{}", arguments.dtype, device->description(),
-                    arguments.ranks > 1 ? fmt::format(", {} ranks, {}", arguments.ranks, arguments.placement) : ""));
+                    arguments.ranks > 1 ? fmt::format(", {} ranks, {}", arguments.ranks, arguments.placement) : "") +
+        (arguments.pipeline > 1 ? fmt::format(", {} stages, {}", arguments.pipeline, job::name_of(arguments.schedule))
+                                : ""));
     size_t width = 0;
     for (const train::VerifyRow& row : report.rows) width = std::max(width, row.what.size());
     for (const train::VerifyRow& row : report.rows)
@@ -85,6 +93,14 @@ void add_verify(CLI::App& app) {
   std::vector<std::string> presets(job::placement_presets().begin(), job::placement_presets().end());
   model->add_option("--placement", arguments->placement, "Placement preset of the ranks, on full wires")
       ->check(CLI::IsMember(presets));
+  model->add_option("--pipeline", arguments->pipeline, "Pipeline stages that the ranks are shared out over")
+      ->check(CLI::Range(1, 64));
+  std::map<std::string, job::Pipeline> schedules;
+  for (const job::Pipeline each : {job::Pipeline::gpipe, job::Pipeline::one_f_one_b, job::Pipeline::interleaved,
+                                   job::Pipeline::zb_h1, job::Pipeline::zb_v})
+    schedules.emplace(job::name_of(each), each);
+  model->add_option("--schedule", arguments->schedule, "Order of forward and backward over the stages")
+      ->transform(CLI::CheckedTransformer(schedules));
   add_json(*model, arguments->json);
   model->callback([arguments] { verify_model(*arguments); });
   add_verify_tokenizer(*verb);

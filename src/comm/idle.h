@@ -15,13 +15,13 @@ class Idle {
     const auto now = std::chrono::steady_clock::now();
     if (!waits_) since_ = now;
     waits_ = true;
-    // By time, not by turns: among many ranks on few cores a turn takes milliseconds. Later, an eighth of the wait so far, so that
-    // what comes is found late by no more than that.
+    // By time, not by turns: among many ranks on few cores a turn takes milliseconds. Later a part of the wait so far, so that what
+    // comes is found late by no more than that.
     const auto waited = now - since_;
-    if (waited < 50us)
+    if (waited < 200us)
       std::this_thread::yield();
     else
-      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(1ms, waited / 8));
+      std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(200us, waited / 32));
   }
 
  private:

@@ -193,7 +193,9 @@ std::string mesh_text(const Program& program) {
   std::vector<std::string> levels;
   for (size_t l = 0; l < program.widths.size(); ++l)
     levels.push_back(fmt::format("{} {}", program.level_names[l], program.widths[l]));
-  return fmt::format("{}", fmt::join(levels, " x "));
+  std::string text = fmt::format("{}", fmt::join(levels, " x "));
+  const int64_t stages = program.mesh.degree(layout::Axis::pipeline);
+  return stages > 1 ? fmt::format("{} data-parallel, on each of {} stages", text, stages) : text;
 }
 
 /// "0.438 M": as a share of one 16-bit copy of the model.
@@ -226,12 +228,12 @@ std::string traffic_text(const Program& program, const PlacementSummary& placeme
   const int64_t copy = copy_bytes(placement);
   std::string out = fmt::format(
       "\nTraffic: what this rank sends in a step of {} micro-batch{} (M = 2 P = {}, the model once in 16 bits)\n"
-      "  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n",
+      "  {:<10} {:<20} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n",
       program.micro_batches, program.micro_batches == 1 ? "" : "es", human_bytes(copy), "level", "purpose", "wire",
       "bytes a step", "messages", "in M", "each micro-batch", "once a step");
   const auto row = [&](std::string_view level, std::string_view purpose, std::string_view wire, comm::Sent all,
                        int64_t each, int64_t once) {
-    out += fmt::format("  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n", level, purpose, wire, all.bytes,
+    out += fmt::format("  {:<10} {:<20} {:<5} {:>17} {:>10} {:>10}   {:>19} {:>15}\n", level, purpose, wire, all.bytes,
                        all.messages, copies_text(all.bytes, copy), human_bytes(each), human_bytes(once));
   };
   const auto of = [](const Traffic& traffic, const Traffic::Key& key) {
@@ -252,7 +254,7 @@ std::string traffic_text(const Program& program, const PlacementSummary& placeme
     row(program.level_names[level], "all", "", all, split.micro_batch.bytes(l), split.once.bytes(l));
     whole.bytes += all.bytes, whole.messages += all.messages;
   }
-  out += fmt::format("  {:<10} {:<16} {:<5} {:>17} {:>10} {:>10}\n", "all", "", "", whole.bytes, whole.messages,
+  out += fmt::format("  {:<10} {:<20} {:<5} {:>17} {:>10} {:>10}\n", "all", "", "", whole.bytes, whole.messages,
                      copies_text(whole.bytes, copy));
   return out;
 }

@@ -13,7 +13,7 @@ namespace strata::train {
 
 namespace {
 
-constexpr int64_t piece = int64_t{1} << 15;
+constexpr int64_t largest_piece = int64_t{1} << 20;
 constexpr size_t under_way = 16;
 constexpr int rounds = 16;
 constexpr double patience = 120;
@@ -22,10 +22,10 @@ constexpr double patience = 120;
 class Exchange {
  public:
   explicit Exchange(comm::Transport& transport)
-      : transport_(transport), device_(device::make_hollow(1)), memory_(device_->allocate(2 * piece)) {}
+      : transport_(transport), device_(device::make_hollow(1)), memory_(device_->allocate(2 * largest_piece)) {}
 
   /// Sends and receives as many bytes, in pieces, some under way at once.
-  void run(int64_t to, int64_t from, int64_t bytes) {
+  void run(int64_t to, int64_t from, int64_t bytes, int64_t piece = largest_piece) {
     std::array<comm::Transport::Ticket, 2 * under_way> tickets;
     tickets.fill(-1);
     int64_t sent = 0, received = 0;
@@ -43,7 +43,7 @@ class Exchange {
         if (ticket < 0 && moved_bytes < bytes) {
           const int64_t size = std::min(piece, bytes - moved_bytes);
           ticket = sends ? transport_.send(to, tag, memory_.address(), size)
-                         : transport_.receive(from, tag, memory_.address() + piece, size);
+                         : transport_.receive(from, tag, memory_.address() + largest_piece, size);
           moved_bytes += size;
           moved = true;
         }
@@ -92,12 +92,16 @@ std::vector<machine::Link> measure_links(comm::Transport& transport, const layou
       machine::Link& link = links[level];
       const auto sharing = static_cast<double>(std::min(link.shared_by, below));
       const auto bytes = static_cast<int64_t>(link.bandwidth / sharing * seconds);
+      // Some milliseconds each: shorter ones would measure the host, longer ones how messages are begun and ended.
+      const auto piece =
+          std::clamp<int64_t>(static_cast<int64_t>(link.bandwidth / sharing * 4e-3), 1 << 14, largest_piece);
       exchange.run(to, from, piece);
-      link.bandwidth = static_cast<double>(bytes) * sharing / time([&] { exchange.run(to, from, bytes); });
+      link.bandwidth = static_cast<double>(bytes) * sharing / time([&] { exchange.run(to, from, bytes, piece); });
       if (sharing > 1) {
         // Of those that share a link, the first.
         const int64_t alone = rank % static_cast<int64_t>(sharing) == 0 ? bytes * static_cast<int64_t>(sharing) : 0;
-        link.bandwidth_alone = static_cast<double>(bytes) * sharing / time([&] { exchange.run(to, from, alone); });
+        link.bandwidth_alone =
+            static_cast<double>(bytes) * sharing / time([&] { exchange.run(to, from, alone, piece); });
       }
       // The quickest: others waited for a core.
       link.latency = patience;

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/random.h"
 #include "execute/model_state.h"
+#include "step/check.h"
 
 namespace strata::train {
 
@@ -51,6 +52,17 @@ void Runner::add_goal(step::Goal which, const step::Request& request) {
   std::optional<Goal>& slot = which == step::Goal::train ? train_ : evaluate_;
   slot.emplace();
   slot->program = step::build(request, which, device_);
+  const layout::Mesh& mesh = slot->program.mesh;
+  if (rank_ == 0 && mesh.degree(layout::Axis::pipeline) > 1) {
+    // For all pipelines: their programs differ in nothing but whom they name.
+    std::vector<step::Program> stages;
+    for (const int64_t rank : mesh.group(0, layout::Axis::pipeline, 0, mesh.levels())) {
+      step::Request other = request;
+      other.rank = rank;
+      stages.push_back(step::build(other, which, device_));
+    }
+    step::check_together(stages);
+  }
   planned_bytes_ = std::max(planned_bytes_, slot->program.arena_bytes);
 }
 

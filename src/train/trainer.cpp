@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "checkpoint/hf.h"
@@ -121,7 +122,6 @@ void check_trainable(const job::Job& job) {
     throw input_error("{} = {} cannot be trained by this build yet: {}", key, value, instead);
   };
   if (job.mesh.tensor != 1) refuse("mesh.tensor", std::to_string(job.mesh.tensor), "set it to 1");
-  if (job.mesh.pipeline != 1) refuse("mesh.pipeline", std::to_string(job.mesh.pipeline), "set it to 1");
   if (job.model.attention_dropout != 0)
     refuse("model.attention_dropout", fmt::format("{}", job.model.attention_dropout),
            "there is no dropout inside attention; give --set model.attention_dropout=0 to train without");
@@ -192,6 +192,14 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
 
   const step::Program& program = runner.program(step::Goal::train);
   // Rank 0 makes what the others write into.
+  // Pipeline stages compute different units: what a rank does in the mean.
+  const auto mean = [&](double flops, const char* what) {
+    if (!team) return flops;
+    const std::vector<double> all = team->gather(flops, what);
+    return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+  };
+  const double flops = mean(program.flops(), "counting a step's operations");
+  const double recompute_flops = mean(program.recompute_flops(), "counting a step's operations");
   const auto tell_start = [&] {
     tell([&](Observer& o) {
       o.on_start({.job = &job,
@@ -201,8 +209,8 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
                   .device = device.description(),
                   .planned_bytes = runner.planned_bytes(),
                   .model_flops_per_token = model::train_flops_per_token(job.model, job.batch.sequence),
-                  .program_flops = program.flops(),
-                  .program_recompute_flops = program.recompute_flops(),
+                  .program_flops = flops,
+                  .program_recompute_flops = recompute_flops,
                   .program = &program,
                   .rank = rank,
                   .ranks = ranks});

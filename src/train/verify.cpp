@@ -9,6 +9,7 @@
 #include "comm/local.h"
 #include "core/error.h"
 #include "execute/model_state.h"
+#include "job/stages.h"
 #include "model/hf_names.h"
 #include "train/runner.h"
 
@@ -129,11 +130,11 @@ void on_each_rank(const VerifyOn& on, const std::function<void(const Rank&)>& wo
 }
 
 /// Ranks as packages of two in nodes, and two nodes once there are enough.
-std::vector<machine::Level> tree_of(int64_t ranks) {
+std::vector<machine::Level> tree_of(int64_t ranks, int64_t stages) {
   const auto names = machine::usual_level_names();
-  const int64_t package = ranks % 2 == 0 ? 2 : ranks, rest = ranks / package,
+  const int64_t data = ranks / stages, package = data % 2 == 0 ? 2 : data, rest = data / package,
                 system = rest % 2 == 0 && rest > 2 ? 2 : 1;
-  return {{names[0], package}, {names[1], rest / system}, {names[2], system}};
+  return {{names[0], package}, {names[1], rest / system}, {names[2], system * stages}};
 }
 
 /// A rank's rows of a batch; those beyond the reference's do not count.
@@ -163,8 +164,11 @@ Trained run_training(const job::Job& job, const VerifyOn& on, const Reference& r
     };
     const int64_t counted = reference.batch * reference.length;
     const auto step = [&](int64_t s, int64_t updates, double rate) {
-      runner.fill(step::Goal::train, 0, rows_of(reference, s, here.rank, job.batch.micro),
-                  s * job.batch.global + here.rank * job.batch.micro);
+      for (int m = 0; m < runner.program(step::Goal::train).micro_batches; ++m) {
+        const int64_t place = m * runner.data_ranks() + runner.data_rank();
+        runner.fill(step::Goal::train, m, rows_of(reference, s, place, job.batch.micro),
+                    s * job.batch.global + place * job.batch.micro);
+      }
       return runner.train_step(step_inputs(job, updates, updates, counted, rate, loss_scale_of(job)));
     };
     // Batch 0: one step at a rate of zero, then everything anew.
@@ -195,17 +199,23 @@ std::vector<float> evaluate_logits(const job::Job& job, const VerifyOn& on, cons
   on_each_rank(on, [&](const Rank& here) {
     Runner runner(job, here.device, {.train = false, .evaluate = true, .inspect = true}, here.peers);
     runner.load(source);
-    runner.fill(step::Goal::evaluate, 0, rows_of(reference, 0, here.rank, job.batch.micro),
-                here.rank * job.batch.micro);
+    const step::Program& program = runner.program(step::Goal::evaluate);
+    const auto place_of = [&](int m) { return m * runner.data_ranks() + runner.data_rank(); };
+    for (int m = 0; m < program.micro_batches; ++m)
+      runner.fill(step::Goal::evaluate, m, rows_of(reference, 0, place_of(m), job.batch.micro),
+                  place_of(m) * job.batch.micro);
     runner.evaluate();
-    const int64_t mine = job.batch.micro * reference.length, first = here.rank * mine;
+    const int64_t mine = job.batch.micro * reference.length;
     std::vector<float> all(static_cast<size_t>(mine * padded));
-    execute::read_floats(runner.executor(step::Goal::evaluate), ops::Role::logits, -1, 0, job.precision.compute, 0,
-                         all);
-    for (int64_t row = 0; row < std::min(mine, rows - first); ++row) {
-      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * padded);
-      std::copy(begin, begin + static_cast<std::ptrdiff_t>(vocab),
-                result.begin() + static_cast<std::ptrdiff_t>((first + row) * vocab));
+    for (int m = 0; program.has(ops::Role::logits) && m < program.micro_batches; ++m) {
+      const int64_t first = place_of(m) * mine;
+      execute::read_floats(runner.executor(step::Goal::evaluate), ops::Role::logits, -1, m, job.precision.compute, 0,
+                           all);
+      for (int64_t row = 0; row < std::min(mine, rows - first); ++row) {
+        const auto begin = all.begin() + static_cast<std::ptrdiff_t>(row * padded);
+        std::copy(begin, begin + static_cast<std::ptrdiff_t>(vocab),
+                  result.begin() + static_cast<std::ptrdiff_t>((first + row) * vocab));
+      }
     }
   });
   return result;
@@ -246,9 +256,14 @@ VerifyReport verify_model(const std::filesystem::path& folder, const VerifyOn& o
   job::Job job;
   job.model = hf.config();
   job.model.dropout = 0;  // reference numbers are of the model as it computes, nothing dropped
-  const int64_t micro = divide_up(reference.batch, on.ranks);
-  job.batch = {.global = micro * on.ranks, .micro = micro, .sequence = reference.length};
-  job.mesh.levels = tree_of(on.ranks);
+  if (on.pipeline < 1 || on.ranks % on.pipeline != 0)
+    throw input_error("{} ranks do not share out over {} pipeline stages", on.ranks, on.pipeline);
+  const int64_t data = on.ranks / on.pipeline, each = divide_up(reference.batch, data);
+  job.batch = {.global = each * data, .micro = on.pipeline > 1 ? 1 : each, .sequence = reference.length};
+  job.mesh.levels = tree_of(on.ranks, on.pipeline);
+  job.mesh.pipeline = on.pipeline;
+  job.schedule.pipeline = on.schedule;
+  static_cast<void>(job::chunk_units(job));
   job.placement.preset = on.placement;
   for (job::WireChoice& wire : job.placement.wires) wire.everywhere = job::Wire::full;
   job.optimizer.lr = 1e-3;

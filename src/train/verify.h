@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "job/job.h"
 
 namespace strata::train {
 
@@ -38,6 +39,8 @@ struct VerifyOn {
   int threads = 1;                ///< of a rank
   int64_t ranks = 1;              ///< threads of this process, on a made-up tree of three levels
   std::string placement = "ddp";  ///< a preset, on full wires
+  int64_t pipeline = 1;           ///< stages, each of ranks / pipeline data-parallel ranks; a sequence a micro-batch
+  job::Pipeline schedule = job::Pipeline::one_f_one_b;
   std::function<std::unique_ptr<device::Device>(int threads)> make_device = device::make_cpu;
 };
 

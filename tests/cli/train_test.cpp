@@ -171,9 +171,11 @@ TEST_F(Run, AReaderThatGoesAwayCostsNoModel) {
 
 TEST_F(Run, ConfigCheckSaysWhetherThisBuildCanTrainTheJob) {
   EXPECT_NE(strata({"config", "check", path("job.toml")}).out.find("can train it"), std::string::npos);
+  const Outcome tensor = strata({"config", "check", path("job.toml"), "--set", "mesh.tensor=2", "--json"});
+  EXPECT_EQ(tensor.code, 0);
+  EXPECT_FALSE(Json::parse(tensor.out)["trainable"].get<bool>());
   const Outcome stages = strata({"config", "check", path("job.toml"), "--set", "mesh.pipeline=2", "--json"});
-  EXPECT_EQ(stages.code, 0);
-  EXPECT_FALSE(Json::parse(stages.out)["trainable"].get<bool>());
+  EXPECT_TRUE(Json::parse(stages.out)["trainable"].get<bool>());
   const Outcome bf16 = strata({"config", "check", path("job.toml"), "--set", "precision.compute=bf16", "--json"});
   EXPECT_TRUE(Json::parse(bf16.out)["trainable"].get<bool>());
 }

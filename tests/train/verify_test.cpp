@@ -52,6 +52,22 @@ TEST_P(Vectors, AgreeOnManyRanksUnderEveryPreset) {
     }
 }
 
+TEST_P(Vectors, AgreeInPipelinesOfEverySchedule) {
+  using job::Pipeline;
+  for (const Pipeline schedule :
+       {Pipeline::gpipe, Pipeline::one_f_one_b, Pipeline::interleaved, Pipeline::zb_h1, Pipeline::zb_v})
+    for (const auto& [ranks, stages] : {std::pair{2, 2}, std::pair{4, 2}, std::pair{6, 3}, std::pair{16, 4}})
+      for (const char* preset : {"ddp", "zero3", "zero-topo"}) {
+        // Three layers, embedding and head: five units.
+        const bool two = schedule == Pipeline::interleaved || schedule == Pipeline::zb_v;
+        if (stages * (two ? 2 : 1) > 5) continue;
+        SCOPED_TRACE(testing::Message() << ranks << " ranks, " << stages << " stages, " << job::name_of(schedule)
+                                        << ", " << preset);
+        expect_passed(
+            verify_model(folder_, {.ranks = ranks, .placement = preset, .pipeline = stages, .schedule = schedule}));
+      }
+}
+
 TEST_P(Vectors, AgreeBehindPoisonedMemory) {
   expect_passed(verify_model(folder_, {.compute = DType::f32, .threads = 1, .make_device = device::make_poison}));
 }
