@@ -98,7 +98,7 @@ job::Job job_of(const job::Job& base, const Arguments& arguments, const Case& wh
   const bool waits = std::find(waiting.begin(), waiting.end(), what.placement) != waiting.end();
   job::Job job = as_flat(arguments, what) ? as_flat_rings(base, what.placement, waits ? 0 : arguments.flat_prefetch)
                                           : by_level(base, what.placement);
-  job.batch.global = job.batch.micro * what.micro_batches * ranks;
+  job.batch.global = job.batch.micro * what.micro_batches * (ranks / (job.mesh.tensor * job.mesh.pipeline));
   return job;
 }
 
