@@ -25,7 +25,7 @@ struct RunStart {
   int64_t first_step = 0;            ///< 0 unless resumed
   int64_t planned_bytes = 0;         ///< arena of the largest program
   double model_flops_per_token = 0;  ///< model::train_flops_per_token: recompute not counted
-  double program_flops = 0;          ///< one step of the train program, mean over ranks, recompute counted, causal half only
+  double program_flops = 0;  ///< one step of the train program, mean over ranks, recompute counted, causal half only
   double program_recompute_flops = 0;      ///< the part spent on remaking
   const step::Program* program = nullptr;  ///< goal train
   int64_t rank = 0, ranks = 1;
