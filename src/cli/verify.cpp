@@ -1,5 +1,6 @@
-// strata verify model | tokenizer
+// strata verify model | layouts | tokenizer
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "device/device.h"
 #include "device/threads.h"
 #include "job/placement.h"
+#include "train/layouts.h"
 #include "train/verify.h"
 
 namespace strata::cli {
@@ -75,6 +77,46 @@ void verify_model(const Arguments& arguments) {
   if (!report.passed()) throw Exit{static_cast<int>(Fault::run)};
 }
 
+struct LayoutArguments {
+  JobArguments job;
+  train::LayoutsOn on;
+  bool json = false;
+};
+
+void verify_layouts(const LayoutArguments& arguments) {
+  device::prepare_threads(1, 1, program_arguments());
+  const job::Job job = arguments.job.load();
+  const auto tell = [&](const train::LayoutRow& row) {
+    if (arguments.json) return;
+    const std::string found =
+        row.same ? "same bits" : fmt::format("{:.1e} of the loss, first in {}", row.deviation, row.first);
+    print_line(
+        fmt::format("  {:<64} {}{}", row.layout, found, row.passed() ? "" : "   MISSED, against " + row.against));
+  };
+  if (!arguments.json)
+    print_line(
+        fmt::format("{} ranks as threads, {} steps, fp32 on full wires", arguments.on.ranks, arguments.on.steps));
+  const std::vector<train::LayoutRow> rows = train::verify_layouts(job, arguments.on, tell);
+  const auto passed = std::count_if(rows.begin(), rows.end(), [](const train::LayoutRow& row) { return row.passed(); });
+  const auto same = std::count_if(rows.begin(), rows.end(), [](const train::LayoutRow& row) { return row.same; });
+  if (arguments.json) {
+    Json list = Json::array();
+    for (const train::LayoutRow& row : rows)
+      list.push_back({{"layout", row.layout},
+                      {"against", row.against},
+                      {"same_bits", row.same},
+                      {"bitwise_wanted", row.bitwise},
+                      {"deviation", row.deviation},
+                      {"first", row.first},
+                      {"passed", row.passed()}});
+    print_json({{"ranks", arguments.on.ranks}, {"layouts", list}, {"passed", passed == std::ssize(rows)}});
+  } else {
+    print_line(fmt::format("{} layouts: {} with the same bits, {} within 1e-5 of the loss, {} missed", rows.size(),
+                           same, passed - same, std::ssize(rows) - passed));
+  }
+  if (passed != std::ssize(rows)) throw Exit{static_cast<int>(Fault::run)};
+}
+
 }  // namespace
 
 void add_verify(CLI::App& app) {
@@ -103,6 +145,18 @@ void add_verify(CLI::App& app) {
       ->transform(CLI::CheckedTransformer(schedules));
   add_json(*model, arguments->json);
   model->callback([arguments] { verify_model(*arguments); });
+  auto layouts = std::make_shared<LayoutArguments>();
+  CLI::App* all = verb->add_subcommand(
+      "layouts",
+      "A small job trained in every layout of some ranks: placements, pipelines, schedules, recompute, micro-batches");
+  add_job(*all, layouts->job);
+  all->add_option("--ranks", layouts->on.ranks, "Ranks, as threads of this process")->check(CLI::Range(1, 64));
+  all->add_option("--steps", layouts->on.steps, "Steps of each")->check(CLI::Range(1, 1000));
+  all->add_option("--micro-batches", layouts->on.micro_batches, "Micro-batches a step")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1024}));
+  add_json(*all, layouts->json);
+  all->callback([layouts] { verify_layouts(*layouts); });
   add_verify_tokenizer(*verb);
 }
 
