@@ -145,12 +145,12 @@ END
   done
 
   # One at a time, and never two.
-  "$cluster" --run -- bash -c "touch $folder/on; while [[ -e $folder/on ]]; do sleep 0.1; done" 8>&- &
+  "$cluster" --run -- bash -c "touch $folder/on; until [[ -e $folder/off ]]; do sleep 0.1; done" 8>&- &
   script=$!
   for _ in $(seq 300); do [[ ! -e $folder/on ]] || break; sleep 0.1; done
   refused 'another cluster.sh is at work' "$cluster" --run -- true
   refused 'another cluster.sh is at work' "$cluster" --down
-  rm "$folder/on"
+  touch "$folder/off"  # a rank that comes late finds it as well
   wait "$script" || fail "the first job did not end well"
   script=''
   refused 'there already: cluster.sh --down removes it' "$cluster" --up
