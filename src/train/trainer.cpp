@@ -191,7 +191,6 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
   });
 
   const step::Program& program = runner.program(step::Goal::train);
-  // Rank 0 makes what the others write into.
   // Pipeline stages compute different units: what a rank does in the mean.
   const auto mean = [&](double flops, const char* what) {
     if (!team) return flops;
@@ -216,6 +215,7 @@ RunEnd train(const job::Job& job, device::Device& device, std::span<Observer* co
                   .ranks = ranks});
     });
   };
+  // Rank 0 makes what the others write into.
   together(team, "beginning the run", [&] {
     if (rank == 0) tell_start();
   });
