@@ -11,8 +11,8 @@
 #include "core/random.h"
 #include "job/placement.h"
 #include "job/stages.h"
-#include "machine/levels.h"
 #include "train/runner.h"
+#include "train/verify.h"
 
 namespace strata::train {
 
@@ -74,13 +74,6 @@ void compare(const Trained& found, const Trained& expected, LayoutRow& row) {
   for (size_t p = 0; p < found.weights.size(); ++p)
     if (found.weights[p] != expected.weights[p]) differs(found.names[p]);
   row.same = row.first.empty();
-}
-
-/// Packages of two in nodes, two nodes once there are enough; stages outermost.
-std::vector<machine::Level> tree_of(int64_t data, int64_t stages) {
-  const auto names = machine::usual_level_names();
-  const int64_t package = data % 2 == 0 ? 2 : data, rest = data / package, system = rest % 2 == 0 && rest > 2 ? 2 : 1;
-  return {{names[0], package}, {names[1], rest / system}, {names[2], system * stages}};
 }
 
 class Layouts {

@@ -129,14 +129,6 @@ void on_each_rank(const VerifyOn& on, const std::function<void(const Rank&)>& wo
   });
 }
 
-/// Ranks as packages of two in nodes, and two nodes once there are enough.
-std::vector<machine::Level> tree_of(int64_t ranks, int64_t stages) {
-  const auto names = machine::usual_level_names();
-  const int64_t data = ranks / stages, package = data % 2 == 0 ? 2 : data, rest = data / package,
-                system = rest % 2 == 0 && rest > 2 ? 2 : 1;
-  return {{names[0], package}, {names[1], rest / system}, {names[2], system * stages}};
-}
-
 /// A rank's rows of a batch; those beyond the reference's do not count.
 std::vector<int32_t> rows_of(const Reference& reference, int64_t step, int64_t rank, int64_t micro) {
   const auto width = static_cast<size_t>(reference.length + 1);
@@ -243,6 +235,12 @@ double largest_absolute(std::span<const double> found, std::span<const double> e
 
 }  // namespace
 
+std::vector<machine::Level> tree_of(int64_t data, int64_t stages) {
+  const auto names = machine::usual_level_names();
+  const int64_t package = data % 2 == 0 ? 2 : data, rest = data / package, system = rest % 2 == 0 && rest > 2 ? 2 : 1;
+  return {{names[0], package}, {names[1], rest / system}, {names[2], system * stages}};
+}
+
 bool VerifyReport::passed() const {
   return std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.passed(); });
 }
@@ -260,7 +258,7 @@ VerifyReport verify_model(const std::filesystem::path& folder, const VerifyOn& o
     throw input_error("{} ranks do not share out over {} pipeline stages", on.ranks, on.pipeline);
   const int64_t data = on.ranks / on.pipeline, each = divide_up(reference.batch, data);
   job.batch = {.global = each * data, .micro = on.pipeline > 1 ? 1 : each, .sequence = reference.length};
-  job.mesh.levels = tree_of(on.ranks, on.pipeline);
+  job.mesh.levels = tree_of(data, on.pipeline);
   job.mesh.pipeline = on.pipeline;
   job.schedule.pipeline = on.schedule;
   static_cast<void>(job::chunk_units(job));

@@ -33,6 +33,9 @@ struct VerifyReport {
   bool passed() const;
 };
 
+/// A tree to verify on: data-parallel ranks as packages of two in nodes, and two nodes once there are enough; stages outermost.
+std::vector<machine::Level> tree_of(int64_t data, int64_t stages);
+
 /// Where a model is verified.
 struct VerifyOn {
   DType compute = DType::f32;
